@@ -1,0 +1,22 @@
+"""Heedful: train a Transformer on your own sentence pairs, translate with it, see inside it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from heedful.errors import HeedfulError
+from heedful.process import prepare
+
+if TYPE_CHECKING:
+    from heedful.api import load, resume, train
+
+__version__ = "0.1.0"
+__all__ = ["HeedfulError", "load", "resume", "train"]
+
+prepare()  # before torch is imported, which happens only when a name of the API is asked for
+
+
+def __getattr__(name: str) -> Any:
+    """Import the API at first use: `import heedful` and `heedful --help` stay instant."""
+    if name in ("load", "resume", "train"):
+        return getattr(import_module("heedful.api"), name)
+    raise AttributeError(f"module 'heedful' has no attribute {name!r}")

@@ -1,0 +1,51 @@
+"""The library in a few calls: train, resume, load. ``import heedful`` offers them directly."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from heedful.config import Settings
+from heedful.corpora.formats import check_inputs, languages_of
+from heedful.engines.native import NativeEngine
+from heedful.presets import chooser
+from heedful.progress import Reporter
+from heedful.training.devices import chosen_device
+from heedful.training.preparation import Inputs
+from heedful.training.run import begin, carry_on, read_run
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def train(
+    pairs: Paths,
+    folder: str | Path,
+    *,
+    validation: Paths = (),
+    languages: tuple[str, str] | None = None,
+    settings: Settings | None = None,
+    report: Reporter | None = None,
+) -> NativeEngine:
+    """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
+    settings = settings or {}
+    choose = chooser(settings)
+    training = _paths(pairs)
+    inputs = Inputs(training, _paths(validation), languages or languages_of(training))
+    check_inputs([*inputs.training, *inputs.validation])
+    folder = Path(folder)
+    begin(folder, inputs, settings)
+    return NativeEngine(carry_on(folder, choose, report or Reporter()))
+
+
+def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngine:
+    """Go on with a training that was interrupted, as if it had not been."""
+    folder = Path(folder)
+    _, settings, _ = read_run(folder)
+    return NativeEngine(carry_on(folder, chooser(settings), report or Reporter()))
+
+
+def load(folder: str | Path, *, device: str = "auto") -> NativeEngine:
+    """The model in ``folder``, ready to translate."""
+    return NativeEngine.load(folder, chosen_device(device))
+
+
+def _paths(paths: Paths) -> tuple[Path, ...]:
+    return (Path(paths),) if isinstance(paths, (str, Path)) else tuple(map(Path, paths))

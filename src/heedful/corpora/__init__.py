@@ -1,0 +1,1 @@
+"""Sentence pairs on their way from files to batches of token ids."""

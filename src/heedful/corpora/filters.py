@@ -1,0 +1,113 @@
+"""Cleaning: which pairs are fit to learn from, and a report of those that are not.
+
+Cleaned sentences hold no tab and no line break, so they can be stored one a line. Zero-width
+joiners, combining marks and direction marks are part of the text and stay.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from pydantic import Field
+
+from heedful.config import Config
+from heedful.corpora.formats import Record
+from heedful.corpora.hashes import SeenHashes, sentence_hash
+
+_REMOVED = re.compile("[\0\ufeff]")  # a byte-order mark inside a file: files were joined end to end
+_LINE_BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
+_SHORTEST_JUDGED = 20
+"""Characters of the longer side from which a length ratio says anything: "Ja." for "Of course."."""
+_EXAMPLES = 3
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    source: str
+    target: str
+
+
+class CleaningConfig(Config):
+    """What is dropped and what is changed before training."""
+
+    max_characters: int = Field(default=1000, ge=0)
+    """Longest sentence kept, in characters of either side; 0 keeps any."""
+    max_ratio: float = Field(default=6.0, ge=0)
+    """Longer side over shorter side in characters, judged from 20 characters on; 0 keeps any."""
+    deduplicate: bool = True
+    """Keep only the first of pairs that are exactly alike."""
+    normalize: Literal["none", "nfc"] = "nfc"
+    """Unicode form: nfc spells an accented letter one way only; none leaves text as it is."""
+
+
+@dataclass
+class CleaningReport:
+    """How many pairs were read, kept, and dropped for which reason, with the first places."""
+
+    read: int = 0
+    kept: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+    examples: dict[str, list[str]] = field(default_factory=dict)
+
+    def drop(self, reason: str, record: Record) -> None:
+        """Count a record that is not kept."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        places = self.examples.setdefault(reason, [])
+        if len(places) < _EXAMPLES:
+            places.append(f"{record.origin}:{record.line}")
+
+    def lines(self) -> list[str]:
+        """The report for a person, the commonest reason first."""
+        counts = sorted(self.dropped.items(), key=lambda item: -item[1])
+        return [f"read {self.read:,} pairs, kept {self.kept:,}"] + [
+            f"dropped {count:,}: {reason} (first: {', '.join(self.examples[reason])})"
+            for reason, count in counts
+        ]
+
+
+def clean(records: Iterable[Record], config: CleaningConfig, report: CleaningReport) -> Iterator[Pair]:
+    """The pairs worth keeping; ``report`` fills up as they are taken."""
+    seen = SeenHashes()
+    for record in records:
+        report.read += 1
+        if record.source is None or record.target is None:
+            report.drop(record.fault or "unreadable", record)
+            continue
+        pair = Pair(
+            clean_sentence(record.source, config.normalize), clean_sentence(record.target, config.normalize)
+        )
+        reason = _objection(pair, config)
+        if not reason and config.deduplicate and not seen.add(sentence_hash("\0".join(pair))):
+            reason = "duplicate"
+        if reason:
+            report.drop(reason, record)
+        else:
+            report.kept += 1
+            yield pair
+
+
+def clean_sentence(text: str, normalize: Literal["none", "nfc"] = "nfc") -> str:
+    r"""One line of text, without space around it.
+
+    >>> clean_sentence(" cafe\u0301\r\nau\tlait ")
+    'café au lait'
+    """
+    text = _LINE_BREAKS.sub(" ", _REMOVED.sub("", text))
+    if normalize == "nfc":
+        text = unicodedata.normalize("NFC", text)
+    return text.strip()
+
+
+def _objection(pair: Pair, config: CleaningConfig) -> str:
+    """Why the pair is unfit; empty if it is not."""
+    shorter, longer = sorted(map(len, pair))
+    if not shorter:
+        return "empty side"
+    if config.max_characters and longer > config.max_characters:
+        return "too long"
+    if config.max_ratio and longer >= _SHORTEST_JUDGED and longer > config.max_ratio * shorter:
+        return "length ratio"
+    return ""

@@ -1,0 +1,112 @@
+"""The held-out split, by hash: no sentence of either side is in both parts.
+
+A pair is held out if the hash of its source is among the smallest, which needs neither a shuffle
+nor memory for the corpus, and which does not depend on the order of the files.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from heedful.corpora.filters import Pair
+from heedful.corpora.hashes import sentence_hash
+
+PairFactory = Callable[[], Iterator[Pair]]
+"""Gives the same pairs from the start whenever it is called."""
+_SHARE = 0.05
+_MOST_HELD_OUT = 2000
+
+
+def held_out_size(pairs: int) -> int:
+    """Source sentences to hold out: 5 % of the corpus, one at least, 2,000 at most.
+
+    >>> [held_out_size(pairs) for pairs in (0, 1, 2, 1000, 10_000_000)]
+    [0, 0, 1, 50, 2000]
+    """
+    return min(max(round(_SHARE * pairs), 1), _MOST_HELD_OUT) if pairs >= 2 else 0
+
+
+def split_hash(sentence: str) -> int:
+    """Hash of the sentence with case and spacing evened out.
+
+    >>> split_hash("Guten  Morgen ") == split_hash("guten morgen")
+    True
+    """
+    return sentence_hash(" ".join(sentence.casefold().split()))
+
+
+class HeldOutChooser:
+    """Keeps the ``limit`` smallest distinct hashes of the source sentences it observes."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: set[int] = set()
+        self._largest_first: list[int] = []  # the same hashes negated: heapq only knows smallest first
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def observe(self, source: str) -> None:
+        """Take note of a source sentence."""
+        value = split_hash(source)
+        if value in self._kept or self._limit <= 0:
+            return
+        if len(self._kept) < self._limit:
+            heapq.heappush(self._largest_first, -value)
+            self._kept.add(value)
+        elif value < -self._largest_first[0]:
+            self._kept.remove(-heapq.heapreplace(self._largest_first, -value))
+            self._kept.add(value)
+
+    def threshold(self, count: int) -> int:
+        """The hash that ``count`` distinct source sentences do not exceed; -1 for none."""
+        count = min(count, len(self._kept))
+        return sorted(self._kept)[count - 1] if count > 0 else -1
+
+
+@dataclass(frozen=True)
+class Split:
+    """A corpus in two parts: one to learn from, one to be examined on."""
+
+    pairs: PairFactory
+    threshold: int
+    """Pairs whose source hashes to this or less are not for training."""
+    held_out: list[Pair]
+    leaks: int
+    """Pairs in neither part: their source is held out, but training has their target."""
+    training_pairs: int
+
+    def training(self) -> Iterator[Pair]:
+        """The training part, read anew on every call."""
+        return _training(self.pairs, self.threshold)
+
+
+def split(pairs: PairFactory, count: int | None = None) -> Split:
+    """Hold out ``count`` source sentences (held_out_size, unless told) with all their translations.
+
+    At least one source sentence stays for training. Reads the pairs three times.
+    """
+    most = _MOST_HELD_OUT if count is None else count
+    chooser = HeldOutChooser(most + 1)  # one more, to know whether any would be left
+    total = 0
+    for pair in pairs():
+        chooser.observe(pair.source)
+        total += 1
+    wanted = held_out_size(total) if count is None else count
+    threshold = chooser.threshold(min(wanted, len(chooser) - 1))
+    chosen = [pair for pair in pairs() if split_hash(pair.source) <= threshold]
+    learned = _learned_targets(chosen, _training(pairs, threshold))
+    held_out = [pair for pair in chosen if split_hash(pair.target) not in learned]
+    return Split(pairs, threshold, held_out, len(chosen) - len(held_out), total - len(chosen))
+
+
+def _training(pairs: PairFactory, threshold: int) -> Iterator[Pair]:
+    return (pair for pair in pairs() if split_hash(pair.source) > threshold)
+
+
+def _learned_targets(chosen: list[Pair], training: Iterator[Pair]) -> set[int]:
+    """Hashes of the chosen targets that training has too."""
+    targets = {split_hash(pair.target) for pair in chosen}
+    if not targets:
+        return set()
+    return {value for pair in training if (value := split_hash(pair.target)) in targets}

@@ -1,0 +1,1 @@
+"""Search: from a model that names the next word to whole translations."""

@@ -1,0 +1,134 @@
+"""Beam search: several hypotheses side by side, vectorised over sentences (section 6.1 of the paper)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.decoding.config import SearchConfig
+from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
+from heedful.decoding.stepwise import Prefixes, State, StepwiseDecoder
+from heedful.text.tokenizer import END, PAD
+
+
+@dataclass(slots=True)
+class _Live:
+    """Hypotheses still being written: a line a sentence, a column a hypothesis, best first."""
+
+    sentences: list[int]  # which sentence of the batch each line belongs to
+    tokens: Tensor  # (lines, hypotheses, length)
+    log_probabilities: Tensor  # the same shape
+    totals: Tensor  # (lines, hypotheses)
+
+
+@torch.inference_mode()
+def beam_search(
+    decoder: StepwiseDecoder[State],
+    source: Tensor,
+    config: SearchConfig,
+    limits: Sequence[int],
+    prefixes: Prefixes,
+) -> list[list[Hypothesis]]:
+    """Keep the ``beam`` best unfinished hypotheses of each sentence until as many have ended."""
+    finished: list[list[Hypothesis]] = [[] for _ in limits]
+    state = decoder.start(source)
+    live = _nothing_written(source)
+    last = source.new_full((source.size(0),), PAD)  # the decoder starts from PAD
+    for length in range(max(limits)):
+        step_scores, state = decoder.step(last, state)
+        log_probabilities = step_scores.view(*live.totals.shape, -1)
+        _force(log_probabilities, live, prefixes, length)
+        rows, live = _grown(live, log_probabilities, config, finished)
+        stay = [
+            line
+            for line, sentence in enumerate(live.sentences)
+            if len(finished[sentence]) < config.beam and length + 1 < limits[sentence]
+        ]
+        for line in set(range(len(live.sentences))) - set(stay):
+            _add_incomplete(live, line, finished[live.sentences[line]], config)
+        if not stay:
+            break
+        if len(stay) < len(live.sentences):
+            rows, live = rows[stay], _kept(live, stay)
+        state = state.reorder(rows)
+        last = live.tokens[:, :, -1].flatten()
+    # A translation that ended is better than any that did not.
+    return [sorted(each, key=lambda h: (h.complete, h.score), reverse=True) for each in finished]
+
+
+def _nothing_written(source: Tensor) -> _Live:
+    sentences = source.size(0)
+    nothing = torch.zeros(sentences, 1, 0, device=source.device)
+    return _Live(
+        list(range(sentences)), nothing.long(), nothing, torch.zeros(sentences, 1, device=source.device)
+    )
+
+
+def _force(log_probabilities: Tensor, live: _Live, prefixes: Prefixes, length: int) -> None:
+    """Hide every next word but the one the prefix asks for."""
+    for line, sentence in enumerate(live.sentences):
+        if length < len(prefixes[sentence]):
+            token = prefixes[sentence][length]
+            wanted = log_probabilities[line, :, token].clone()
+            log_probabilities[line] = -torch.inf
+            log_probabilities[line, :, token] = wanted
+
+
+def _grown(
+    live: _Live, log_probabilities: Tensor, config: SearchConfig, finished: list[list[Hypothesis]]
+) -> tuple[Tensor, _Live]:
+    """One more token: ended hypotheses move to ``finished``; returns the old rows of the new ones."""
+    lines, hypotheses, vocabulary = log_probabilities.shape
+    candidates = (live.totals[:, :, None] + log_probabilities).flatten(1)
+    # Twice the beam: at most one END for each hypothesis, so enough remain to go on with.
+    totals, index = candidates.topk(min(2 * config.beam, candidates.size(1)))
+    origin, token = index // vocabulary, index % vocabulary
+    gained = log_probabilities.flatten(1).gather(1, index)
+    ended = token == END
+    ended_well = ended & (totals > -torch.inf)
+    ended_well[:, config.beam :] = False  # an END below the beam's width was not good enough
+    for line, place in ended_well.nonzero().tolist():
+        parent = int(origin[line, place])
+        history = [*live.log_probabilities[line, parent].tolist(), float(gained[line, place])]
+        finished[live.sentences[line]].append(
+            new_hypothesis(
+                live.tokens[line, parent].tolist(), history, alpha=config.length_penalty, complete=True
+            )
+        )
+    going_on = ended.int().argsort(dim=1, stable=True)[:, : config.beam]
+    origin, token, totals, gained, hopeless = (
+        part.gather(1, going_on) for part in (origin, token, totals, gained, ended)
+    )
+    totals = totals.masked_fill(hopeless, -torch.inf)  # tiny vocabularies may run out of words but END
+    rows = torch.arange(lines, device=origin.device)[:, None] * hypotheses + origin
+    return rows, _Live(
+        live.sentences,
+        _appended(live.tokens, origin, token),
+        _appended(live.log_probabilities, origin, gained),
+        totals,
+    )
+
+
+def _appended(history: Tensor, origin: Tensor, new: Tensor) -> Tensor:
+    chosen = history.gather(1, origin[:, :, None].expand(-1, -1, history.size(2)))
+    return torch.cat([chosen, new[:, :, None].to(history.dtype)], dim=2)
+
+
+def _kept(live: _Live, lines: list[int]) -> _Live:
+    return _Live(
+        [live.sentences[line] for line in lines],
+        live.tokens[lines],
+        live.log_probabilities[lines],
+        live.totals[lines],
+    )
+
+
+def _add_incomplete(live: _Live, line: int, finished: list[Hypothesis], config: SearchConfig) -> None:
+    """At the longest length what is still being written fills up the list, marked as incomplete."""
+    totals = live.totals[line].tolist()
+    for place in range(len(totals)):
+        if len(finished) < config.beam and totals[place] > -torch.inf:
+            tokens = live.tokens[line, place].tolist()
+            history = live.log_probabilities[line, place].tolist()
+            finished.append(new_hypothesis(tokens, history, alpha=config.length_penalty, complete=False))

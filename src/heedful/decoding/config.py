@@ -1,0 +1,41 @@
+"""How a translation is searched for; defaults are the paper's (section 6.1)."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from heedful.config import Config
+
+
+class SearchConfig(Config):
+    """Greedy is a beam of 1; sampling draws each word at random."""
+
+    method: Literal["beam", "sample"] = "beam"
+    """Look for the likeliest translation, or draw from the model's distribution."""
+    beam: int = Field(4, ge=1, le=100)
+    """Hypotheses kept side by side; 1 is greedy."""
+    length_penalty: float = Field(0.6, ge=0)
+    """Scores are divided by ((5 + length) / 6) ^ this [alpha]; 0 favours short translations."""
+    extra_length: int = Field(50, ge=1)
+    """A translation has at most the length of the source plus this many tokens."""
+    n_best: int = Field(1, ge=1, le=100)
+    """Translations returned for each sentence."""
+    temperature: float = Field(1.0, gt=0)
+    """Sampling: below 1 bolder words, above 1 rarer ones."""
+    top_k: int = Field(0, ge=0)
+    """Sampling: only among the k likeliest words; 0 for all."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Sampling: only among the likeliest words that together reach this probability."""
+    seed: int = 0
+    """Sampling: the same seed draws the same words for the same sentence."""
+    batch_tokens: int = Field(4096, ge=1)
+    """Padded source tokens translated together, counted once for each hypothesis."""
+
+    @model_validator(mode="after")
+    def _beam_holds_n_best(self) -> Self:
+        if self.method == "beam" and self.n_best > self.beam:
+            raise ValueError(
+                f"a beam of {self.beam} cannot give {self.n_best} translations\n"
+                f"set the beam to {self.n_best} or more"
+            )
+        return self

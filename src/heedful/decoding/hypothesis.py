@@ -1,0 +1,36 @@
+"""A translation as search sees it: tokens, their log-probabilities, and the score they make."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+def length_penalty(length: int, alpha: float) -> float:
+    """((5 + length) / 6) ^ alpha, of Wu et al. 2016 (section 6.1 of the paper); END counts.
+
+    >>> length_penalty(1, 0.6)
+    1.0
+    """
+    return float(((5 + length) / 6) ** alpha)
+
+
+@dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One translation. ``complete`` is False when it ran into the longest length before it ended."""
+
+    tokens: tuple[int, ...]  # without END
+    log_probabilities: tuple[float, ...]  # one a token, and one for END if complete
+    score: float
+    complete: bool
+
+    @property
+    def log_probability(self) -> float:
+        """Of the whole translation."""
+        return sum(self.log_probabilities)
+
+
+def new_hypothesis(
+    tokens: Sequence[int], log_probabilities: Sequence[float], *, alpha: float, complete: bool
+) -> Hypothesis:
+    """A hypothesis with the score that its log-probabilities make."""
+    score = sum(log_probabilities) / length_penalty(len(log_probabilities), alpha)
+    return Hypothesis(tuple(tokens), tuple(log_probabilities), score, complete)

@@ -1,0 +1,42 @@
+"""Which search runs, for which model: the one door for engines and validation.
+
+Batched: all sentences step together, and a sentence leaves the batch when it is done. Each search takes
+``limits``, the longest output of each sentence in tokens, and ``prefixes`` that the output must start with.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from heedful.decoding.beam import beam_search
+from heedful.decoding.config import SearchConfig
+from heedful.decoding.hypothesis import Hypothesis
+from heedful.decoding.sampling import greedy, sampled
+from heedful.decoding.stepwise import Prefixes, State, StepwiseDecoder
+from heedful.text.tokenizer import PAD
+
+
+def search(
+    decoder: StepwiseDecoder[State],
+    source: Tensor,
+    config: SearchConfig,
+    *,
+    limits: Sequence[int] | None = None,
+    prefixes: Prefixes | None = None,
+) -> list[list[Hypothesis]]:
+    """The ``n_best`` translations of each sentence of padded source ids, best first."""
+    limits = limits or output_limits(source, config)
+    prefixes = prefixes or [()] * source.size(0)
+    limits = [max(limit, len(prefix) + 1) for limit, prefix in zip(limits, prefixes, strict=True)]
+    if config.method == "sample":
+        return sampled(decoder, source, config, limits, prefixes)
+    if config.beam == 1:
+        return [[best] for best in greedy(decoder, source, config, limits, prefixes)]
+    found = beam_search(decoder, source, config, limits, prefixes)
+    return [hypotheses[: config.n_best] for hypotheses in found]
+
+
+def output_limits(source: Tensor, config: SearchConfig) -> list[int]:
+    """The paper's longest output: source length + 50 tokens (END not counted on either side)."""
+    lengths: list[int] = ((source != PAD).sum(1) - 1 + config.extra_length).tolist()
+    return lengths

@@ -1,0 +1,1 @@
+"""What runs a trained model: the same inputs and results, whatever computes them."""

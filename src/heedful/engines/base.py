@@ -1,0 +1,61 @@
+"""The seam of translation: text in, Translation out."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from heedful.decoding.config import SearchConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One of the n best translations of a text."""
+
+    text: str
+    score: float
+    """Log-probability over the length penalty: higher is better."""
+    log_probability: float
+    tokens: tuple[str, ...]
+    token_log_probabilities: tuple[float, ...]
+    """One for each token, and one for the end of each sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """What became of one text."""
+
+    source: str
+    alternatives: tuple[Alternative, ...]
+    """Best first."""
+    segments: int = 1
+    """Pieces the text was split into, being longer than the model reads at once."""
+    complete: bool = True
+    """False when a translation ran into the longest length before it ended."""
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.alternatives[0].text
+
+    @property
+    def score(self) -> float:
+        """The best translation's score."""
+        return self.alternatives[0].score
+
+
+class Engine(Protocol):
+    """A model at work."""
+
+    def translate(
+        self, texts: Sequence[str], search: SearchConfig | None = None, prefixes: Sequence[str] | None = None
+    ) -> list[Translation]:
+        """Translate each text; ``prefixes`` are beginnings that the translations must have."""
+        ...
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alternative]:
+        """How likely the model finds these translations."""
+        ...
+
+    def stream(self, text: str, search: SearchConfig | None = None, prefix: str = "") -> Iterator[str]:
+        """The translation of one text bit by bit, as it is written: greedy or sampled."""
+        ...

@@ -1,0 +1,124 @@
+"""Section 3.2: scaled dot-product attention and its many heads.
+
+Masks are boolean, True = may attend, everywhere.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from heedful.model.observer import Observer
+
+
+def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None) -> Tensor:
+    """softmax(query . key / sqrt(channels)), equation 1; hidden positions weigh exactly zero."""
+    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., queries, keys)
+    if visible is not None:
+        scores = scores.masked_fill(~visible, -torch.inf)
+    return scores.softmax(dim=-1)
+
+
+def attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None) -> Tensor:
+    """Equation 1 as written: the reference that the fused kernel in the model is tested against."""
+    return attention_weights(query, key, visible) @ value
+
+
+def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
+    """Position i may attend to j <= i, itself included (section 3.2.3).
+
+    >>> look_ahead_mask(3).int()
+    tensor([[1, 0, 0],
+            [1, 1, 0],
+            [1, 1, 1]], dtype=torch.int32)
+    """
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(batch, length, width) -> (batch, heads, length, channels)."""
+    batch, length, width = x.shape
+    return x.view(batch, length, heads, width // heads).transpose(1, 2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(batch, heads, length, channels) -> (batch, length, width)."""
+    return x.transpose(1, 2).flatten(2)
+
+
+class MultiHeadAttention(nn.Module):
+    """Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), section 3.2.2.
+
+    W^Q, W^K and W^V of all heads are the three thirds of one matrix, so that self-attention is one product.
+    """
+
+    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+        super().__init__()
+        self.width, self.heads, self.dropout = width, heads, dropout
+        self.input = nn.Linear(width, 3 * width, bias=bias)
+        self.output = nn.Linear(width, width, bias=bias)
+        bound = math.sqrt(6 / (2 * width))  # Xavier for each of the three square matrices
+        nn.init.uniform_(self.input.weight, -bound, bound)
+        nn.init.xavier_uniform_(self.output.weight)
+        if bias:
+            nn.init.zeros_(self.input.bias)
+            nn.init.zeros_(self.output.bias)
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of the same tokens (self-attention): each (batch, heads, length, channels)."""
+        query, key, value = self.input(x).chunk(3, dim=-1)
+        return split_heads(query, self.heads), split_heads(key, self.heads), split_heads(value, self.heads)
+
+    def query(self, x: Tensor) -> Tensor:
+        """Only the query of these tokens (cross-attention)."""
+        return split_heads(self._part(x, 0, self.width), self.heads)
+
+    def key_value(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """Key and value of the memory that will be looked at; computed once a sentence."""
+        key, value = self._part(memory, self.width, 3 * self.width).chunk(2, dim=-1)
+        return split_heads(key, self.heads), split_heads(value, self.heads)
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        visible: Tensor | None = None,
+        causal: bool = False,
+        observer: Observer | None = None,
+    ) -> Tensor:
+        """Heads side by side through W^O; ``causal`` stands for a square look-ahead mask."""
+        if observer is not None:
+            mask = look_ahead_mask(query.size(-2), query.device) if causal else visible
+            observer("q", query)
+            observer("k", key)
+            observer("v", value)
+            observer("weights", attention_weights(query, key, mask))
+        dropout = self.dropout if self.training else 0.0
+        heads = F.scaled_dot_product_attention(
+            query, key, value, attn_mask=visible, dropout_p=dropout, is_causal=causal
+        )
+        result: Tensor = self.output(join_heads(heads))
+        return result
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        visible: Tensor | None = None,
+        *,
+        causal: bool = False,
+        observer: Observer | None = None,
+    ) -> Tensor:
+        """Tokens ``x`` look at ``memory``, or at each other when there is none."""
+        if memory is None:
+            query, key, value = self.project(x)
+        else:
+            query, (key, value) = self.query(x), self.key_value(memory)
+        return self.attend(query, key, value, visible=visible, causal=causal, observer=observer)
+
+    def _part(self, x: Tensor, start: int, stop: int) -> Tensor:
+        bias = None if self.input.bias is None else self.input.bias[start:stop]
+        return F.linear(x, self.input.weight[start:stop], bias)

@@ -1,0 +1,40 @@
+"""Section 3.4: token ids to vectors, times sqrt(d_model), plus positions, then dropout."""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from heedful.model.config import PAD, Architecture
+from heedful.model.dropout import Dropout
+from heedful.model.positions import LearnedPositions, SinusoidalPositions
+
+
+def new_table(vocabulary: int, width: int) -> nn.Embedding:
+    """An embedding matrix of the paper's scale, with a zero row for padding that stays zero."""
+    table = nn.Embedding(vocabulary, width, padding_idx=PAD)
+    nn.init.normal_(table.weight, std=width**-0.5)
+    with torch.no_grad():
+        table.weight[PAD].zero_()
+    return table
+
+
+class Embedding(nn.Module):
+    """Ids to the vectors that enter the first layer. The table may be shared with other modules."""
+
+    def __init__(self, config: Architecture, table: nn.Embedding) -> None:
+        super().__init__()
+        self.table = table
+        self.positions: nn.Module = (
+            SinusoidalPositions(config.width)
+            if config.positions == "sinusoidal"
+            else LearnedPositions(config.width, config.longest)
+        )
+        self.scale = math.sqrt(config.width)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """Vectors of ``tokens`` (batch, length), the first of which stands at position ``first``."""
+        positions = self.positions(tokens.size(1), first)
+        result: Tensor = self.dropout(self.table(tokens) * self.scale + positions)
+        return result

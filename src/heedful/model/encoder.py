@@ -1,0 +1,28 @@
+"""The encoder: a stack of layers that reads the whole source at once (section 3.1)."""
+
+from torch import Tensor, nn
+
+from heedful.model.config import Architecture
+from heedful.model.embedding import Embedding
+from heedful.model.layers import EncoderLayer
+from heedful.model.observer import Observer, within
+
+
+class Encoder(nn.Module):
+    """Source ids to one vector a token, the memory that the decoder looks at."""
+
+    def __init__(self, config: Architecture, table: nn.Embedding) -> None:
+        super().__init__()
+        self.embedding = Embedding(config, table)
+        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        # Post-norm layers end normalised; a pre-norm stack is normalised once at its end.
+        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+
+    def forward(self, source: Tensor, visible: Tensor | None, observer: Observer | None = None) -> Tensor:
+        x: Tensor = self.embedding(source)
+        if observer is not None:
+            observer("embedding", x)
+        for number, layer in enumerate(self.layers):
+            x = layer(x, visible, within(observer, str(number)))
+        memory: Tensor = self.norm(x)
+        return memory

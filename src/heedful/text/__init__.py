@@ -1,0 +1,1 @@
+"""From text to token ids and back, without losing a character."""

@@ -1,0 +1,273 @@
+"""Text to ids and back, on Hugging Face ``tokenizers``: section 5.1 of the paper, and three simpler ways.
+
+The rule to remember: decode(encode(text)) == text for every kind and any text, and no text, whatever it
+looks like, encodes to a special id.
+"""
+
+import codecs
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Self
+
+from tokenizers import models
+
+from heedful.config import Config
+from heedful.errors import HeedfulError
+from heedful.text.spelling import escaped, unescaped, unspaced
+from heedful.text.vocabulary import (
+    END,
+    PAD,
+    SPECIALS,
+    UNKNOWN,
+    Kind,
+    TokenizerConfig,
+    Vocabulary,
+    language_tag,
+    learn,
+    prepared,
+)
+
+__all__ = ["END", "PAD", "UNKNOWN", "PairTokenizer", "Tokenizer", "TokenizerConfig"]
+
+FORMAT = 1
+"""Of the file that ``PairTokenizer.save`` writes; grows when older programs could not read it rightly."""
+
+Pairs = Callable[[], Iterable[tuple[str, str]]]
+"""Gives the sentence pairs afresh at every call: learning reads them more than once."""
+
+
+class Tokenizer:
+    """Cuts text into the pieces of one vocabulary."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
+        self._backend = prepared(_model(vocabulary), vocabulary.kind)
+        self._spelling = _spelling(vocabulary)
+
+    @classmethod
+    def train(cls, texts: Iterable[str], config: TokenizerConfig, languages: Sequence[str] = ()) -> Self:
+        """A tokenizer for text like these; the languages get a tag each."""
+        return cls(learn(texts, config, languages))
+
+    @property
+    def size(self) -> int:
+        """Number of ids."""
+        return len(self.vocabulary.pieces)
+
+    @property
+    def kind(self) -> Kind:
+        """How text is cut."""
+        return self.vocabulary.kind
+
+    def tag(self, language: str) -> int:
+        """The id that asks for a language."""
+        if language not in self.vocabulary.languages:
+            known = ", ".join(self.vocabulary.languages) or "none"
+            raise HeedfulError(f"the vocabulary has no tag for {language!r}", hint=f"tags: {known}")
+        return self.vocabulary.pieces.index(language_tag(language))
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of the pieces, without END."""
+        return list(self._backend.encode(escaped(text), add_special_tokens=False).ids)
+
+    def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
+        """``encode`` for many texts at once, on all cores."""
+        encodings = self._backend.encode_batch_fast(list(map(escaped, texts)), add_special_tokens=False)
+        return [list(encoding.ids) for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the pieces; specials and tags are silent, bytes that spell nothing become U+FFFD."""
+        spelled = b"".join([self._spelling[identity] for identity in ids])
+        return unescaped(unspaced(spelled.decode("utf-8", errors="replace")))
+
+    def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
+        """``decode`` for many."""
+        return [self.decode(ids) for ids in batch]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as they stand in the vocabulary, for people to look at."""
+        return [self.vocabulary.pieces[identity] for identity in ids]
+
+    def words(self, ids: Sequence[int]) -> list[int]:
+        """For every piece the number of its word: letters, a number or symbols; specials stand alone.
+
+        Pieces 'did', "n't", '.' are of words 0, 0, 1.
+        """
+        text, starts = self._aligned(ids)
+        word_ends = list(accumulate(map(len, self.split(text))))
+        numbers: list[int] = []
+        number, previous = -1, -1
+        for identity, start in zip(ids, starts, strict=True):
+            silent = not self._spelling[identity]
+            current = -1 if silent else bisect_right(word_ends, start)
+            if silent or current != previous:
+                number += 1
+            numbers.append(number)
+            previous = current
+        return numbers
+
+    def split(self, spelled: str) -> list[str]:
+        """The words of text in the spelling of pieces (▁ for spaces); merges never cross their borders."""
+        assert self._backend.pre_tokenizer is not None
+        return [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(spelled)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything needed to make the tokenizer again, as plain JSON data."""
+        return self.vocabulary.model_dump(mode="json")
+
+    @classmethod
+    def from_json(cls, state: Mapping[str, Any]) -> Self:
+        """The tokenizer that ``to_json`` described."""
+        return cls(Vocabulary.checked(state))
+
+    def _aligned(self, ids: Iterable[int]) -> tuple[str, list[int]]:
+        """The spelled text and where each piece starts in it; the bytes of a character start together."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        text, starts = "", []
+        for identity in ids:
+            starts.append(len(text))
+            text += decoder.decode(self._spelling[identity])
+        return text + decoder.decode(b"", final=True), starts
+
+
+@dataclass(frozen=True)
+class PairTokenizer:
+    """The tokenizers of both sides; one and the same object if they share a vocabulary."""
+
+    source: Tokenizer
+    target: Tokenizer
+    config: TokenizerConfig
+    languages: tuple[str, str] | None = None
+    """Codes of the source and target language, where known."""
+
+    @property
+    def joint(self) -> bool:
+        """Whether both sides share one vocabulary, and so can share embeddings (section 3.4)."""
+        return self.source is self.target
+
+    @classmethod
+    def train(
+        cls,
+        pairs: Pairs,
+        config: TokenizerConfig,
+        languages: tuple[str, str] | None = None,
+        tags: Sequence[str] = (),
+    ) -> Self:
+        """The tokenizers for pairs like these; ``tags`` are languages to ask for by a tag."""
+        if config.joint:
+            shared = Tokenizer.train(_Texts(pairs, (0, 1)), config, tags)
+            return cls(shared, shared, config, languages)
+        source = _trained_side("source", _Texts(pairs, (0,)), config, tags)
+        target = _trained_side("target", _Texts(pairs, (1,)), config, tags)
+        return cls(source, target, config, languages)
+
+    def save(self, path: Path | str) -> None:
+        """Write one JSON file, whole or not at all."""
+        stored = _PairFile(
+            format=FORMAT,
+            config=self.config,
+            languages=self.languages,
+            source=self.source.vocabulary,
+            target=None if self.joint else self.target.vocabulary,
+        )
+        text = json.dumps(stored.model_dump(mode="json"), ensure_ascii=False, indent=1)
+        _write_whole(Path(path), text + "\n")
+
+    @classmethod
+    def load(cls, path: Path | str) -> Self:
+        """Read what ``save`` wrote."""
+        state = _read_json(Path(path))
+        if not isinstance(state, dict) or not isinstance(state.get("format"), int):
+            raise HeedfulError(f"{path} is not a Heedful tokenizer", hint="it has no format number")
+        if state["format"] > FORMAT:
+            raise HeedfulError(
+                f"{path} has format {state['format']}, newer than this Heedful reads ({FORMAT})",
+                hint="upgrade with: pip install --upgrade heedful",
+            )
+        try:
+            stored = _PairFile.checked(state)
+            source = Tokenizer(stored.source)
+            target = Tokenizer(stored.target) if stored.target else source
+        except HeedfulError as error:
+            hint = error.hint or "copy the file again from where it was made"
+            raise HeedfulError(f"tokenizer file {path} is damaged: {error.problem}", hint=hint) from None
+        return cls(source, target, stored.config, stored.languages)
+
+
+class _PairFile(Config):
+    """The shape of a stored pair."""
+
+    format: int
+    config: TokenizerConfig
+    languages: tuple[str, str] | None
+    source: Vocabulary
+    target: Vocabulary | None
+    """None if the source's vocabulary serves both sides."""
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The texts of the wanted sides of pairs, as often as they are asked for."""
+
+    pairs: Pairs
+    sides: tuple[int, ...]
+
+    def __iter__(self) -> Iterator[str]:
+        return (pair[side] for pair in self.pairs() for side in self.sides)
+
+
+def _trained_side(side: str, texts: _Texts, config: TokenizerConfig, tags: Sequence[str]) -> Tokenizer:
+    try:
+        return Tokenizer.train(texts, config, tags)
+    except HeedfulError as error:
+        raise HeedfulError(f"{side} side: {error.problem}", hint=error.hint) from error
+
+
+def _model(vocabulary: Vocabulary) -> models.Model:
+    if vocabulary.kind == "unigram":
+        scored = list(zip(vocabulary.pieces, vocabulary.scores, strict=True))
+        return models.Unigram(scored, unk_id=UNKNOWN, byte_fallback=True)
+    return models.BPE(
+        vocab={piece: identity for identity, piece in enumerate(vocabulary.pieces)},
+        merges=[(left, right) for left, _, right in (merge.partition(" ") for merge in vocabulary.merges)],
+        unk_token=SPECIALS[UNKNOWN],
+        byte_fallback=True,
+        # A known word is one piece although no merges lead to it; characters have no longer pieces.
+        ignore_merges=vocabulary.kind == "word",
+    )
+
+
+def _spelling(vocabulary: Vocabulary) -> list[bytes]:
+    """What each id adds to the text, in UTF-8."""
+    learned = [piece.encode() for piece in vocabulary.pieces[vocabulary.learned :]]
+    return [b""] * vocabulary.silent + [bytes([byte]) for byte in range(256)] + learned
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise HeedfulError(f"no tokenizer at {path}", hint="check the path of the model folder") from None
+    except OSError as error:
+        raise HeedfulError(f"cannot read tokenizer {path}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise HeedfulError(
+            f"tokenizer {path} is not valid JSON", hint="copy the file again from where it was made"
+        ) from None
+
+
+def _write_whole(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise HeedfulError(
+            f"cannot write {path}: {error.strerror}", hint="check the folder and the disk"
+        ) from None

@@ -1,0 +1,1 @@
+"""From pairs to a trained model: data, loss, schedule, loop, checkpoints."""

@@ -1,0 +1,48 @@
+"""The model card: README.md of a model folder, for the person who finds it."""
+
+from heedful.training.loop import Run
+from heedful.training.validation import Validation
+
+
+def model_card(run: Run, result: Validation, chosen: str) -> str:
+    """Data, settings, scores and samples of a trained model, in Markdown."""
+    prepared, config = run.prepared, run.prepared.config
+    languages = prepared.tokenizer.languages
+    title = f"{languages[0]} to {languages[1]}" if languages else "translation"
+    scores = [f"{name} {value:.1f}" for name, value in result.scores.items()]
+    minutes = run.state.seconds / 60
+    sections = {
+        "Data": _bullets(prepared.summary),
+        "Model": _bullets(
+            [
+                f"{run.model.parameter_count():,} parameters, preset {config.preset}",
+                f"{config.model.encoder_layers} encoder and {config.model.decoder_layers} decoder layers, "
+                f"width {config.model.width}, {config.model.heads} heads",
+                f"{run.state.update:,} updates, {run.state.tokens:,} target tokens, {minutes:.1f} minutes",
+                chosen,
+            ]
+        ),
+        "Scores on the held-out pairs": _bullets(
+            [f"loss {result.loss:.4f} a token, perplexity {result.perplexity:.3f}", *scores]
+        ),
+        "Samples, never learned from": _samples(result),
+        "Settings": f"```json\n{config.model_dump_json(indent=2)}\n```",
+        "Use": '```\nheedful translate FOLDER "a sentence"\n```',
+    }
+    body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
+    return f"# Heedful model: {title}\n\nA Transformer trained by Heedful.\n\n{body}\n"
+
+
+def _bullets(lines: list[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
+
+
+def _samples(result: Validation) -> str:
+    if not result.samples:
+        return "None were translated."
+    rows = [f"| {' | '.join(_cell(text) for text in sample)} |" for sample in result.samples]
+    return "\n".join(["| source | reference | translation |", "|---|---|---|", *rows])
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,89 @@
+"""Everything a training run is told: one section for each part, all in one recipe."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from heedful.config import Config
+from heedful.corpora.batches import BatchConfig
+from heedful.corpora.filters import CleaningConfig
+from heedful.decoding.config import SearchConfig
+from heedful.model.config import Architecture
+from heedful.text.tokenizer import TokenizerConfig
+
+
+class TrainingConfig(Config):
+    """How the weights are found (section 5)."""
+
+    epochs: int = Field(20, ge=1)
+    """Times the whole corpus is seen, at most."""
+    updates: int = Field(0, ge=0)
+    """Stop after this many updates; 0 for as many as the epochs have."""
+    schedule: Literal["noam", "linear", "cosine", "constant"] = "noam"
+    """How the learning rate falls after the warm-up: as 1 / sqrt(step) (the paper), or otherwise."""
+    rate: float = Field(0.0, ge=0)
+    """Highest learning rate; 0 for the paper's, (width * warmup) ^ -0.5."""
+    warmup: int = Field(4000, ge=1)
+    """Updates in which the rate climbs [warmup_steps]."""
+    cooldown: float = Field(0.0, ge=0, le=1)
+    """Share of all updates, at the end, in which the rate moreover falls linearly to zero."""
+    label_smoothing: float = Field(0.1, ge=0, lt=1)
+    """Probability taken from the right word and spread evenly over all words [epsilon_ls]."""
+    beta1: float = Field(0.9, ge=0, lt=1)
+    """Adam's memory of the gradient [beta_1]."""
+    beta2: float = Field(0.98, ge=0, lt=1)
+    """Adam's memory of its square [beta_2]."""
+    epsilon: float = Field(1e-9, gt=0)
+    """Adam's guard against division by zero [epsilon]."""
+    clip: float = Field(1.0, ge=0)
+    """Longest gradient, as a norm over all parameters; 0 for no limit."""
+    accumulate: int = Field(1, ge=1)
+    """Batches added up before each update: large updates in little memory."""
+    validate_every: int = Field(0, ge=0)
+    """Updates between validations, each of which also writes a checkpoint; 0 for once an epoch."""
+    bleu_sentences: int = Field(200, ge=0)
+    """Validation sentences translated (greedily) for BLEU and chrF; 0 for none."""
+    patience: int = Field(0, ge=0)
+    """Stop after this many validations without a better loss; 0 to go on to the end."""
+    average: int = Field(1, ge=1)
+    """Checkpoints at the end whose weights are averaged into the model (section 6.1)."""
+    keep: int = Field(5, ge=1)
+    """Newest checkpoints kept, besides the best."""
+    held_out: int = Field(0, ge=0)
+    """Sentences set aside for validation when none are given; 0 to choose by the corpus's size."""
+    seed: int = 1
+    """Of weights, batch order and dropout: the same seed gives the same model."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:1 or mps."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """auto: bfloat16 products on GPUs that have them, else float32."""
+    threads: int = Field(0, ge=0)
+    """CPU threads; 0 for one for each core."""
+
+    @model_validator(mode="after")
+    def _keeps_what_it_averages(self) -> Self:
+        if self.keep < self.average:
+            raise ValueError(
+                f"averaging {self.average} checkpoints needs as many kept, not {self.keep}\n"
+                f"set training.keep to {self.average} or more"
+            )
+        return self
+
+
+class RunConfig(Config):
+    """A whole recipe. ``preset`` names the defaults that the other sections started from."""
+
+    preset: str = "auto"
+    """auto, demo, tiny, small, base or big."""
+    cleaning: CleaningConfig = CleaningConfig()
+    """What falls out of the corpus."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    """How text becomes tokens."""
+    model: Architecture = Architecture()
+    """Size and shape of the Transformer."""
+    batches: BatchConfig = BatchConfig()
+    """How many tokens make a batch."""
+    training: TrainingConfig = TrainingConfig()
+    """How the weights are found."""
+    search: SearchConfig = SearchConfig()
+    """How the trained model translates unless told otherwise."""

@@ -1,0 +1,216 @@
+"""From files of pairs to token ids: clean, split, train the tokenizer, encode.
+
+data/pairs.tsv        cleaned pairs
+data/training/        token store of the training part
+data/validation.tsv   held-out pairs
+data/tokenizer.json
+data/prepared.json    written last: what was done, and the recipe that was chosen
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
+from heedful.corpora.formats import check_inputs, read_pairs, read_tsv, write_tsv
+from heedful.corpora.split import split
+from heedful.corpora.store import StoreWriter, TokenStore
+from heedful.errors import HeedfulError
+from heedful.files import write_json
+from heedful.progress import Reporter
+from heedful.text.tokenizer import PairTokenizer
+from heedful.training.config import RunConfig
+
+ENCODED_AT_ONCE = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusSize:
+    """What a recipe is chosen by."""
+
+    pairs: int
+    characters: int  # of both sides
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The user's files."""
+
+    training: tuple[Path, ...]
+    validation: tuple[Path, ...] = ()
+    languages: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A corpus ready to train on."""
+
+    config: RunConfig
+    tokenizer: PairTokenizer
+    training: TokenStore
+    validation: list[Pair]
+    summary: list[str]
+
+
+Choice = Callable[[CorpusSize], tuple[RunConfig, str]]
+"""Chooses the recipe for a corpus of this size, and says why."""
+
+
+def prepare(
+    inputs: Inputs, folder: Path, cleaning: CleaningConfig, choose: Choice, report: Reporter
+) -> Prepared:
+    """Do it all, or take what an earlier call had finished in the same folder."""
+    if not (folder / "prepared.json").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _prepare(inputs, folder, cleaning, choose, report)
+    finished = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
+    return Prepared(
+        RunConfig.checked(finished["config"]),
+        PairTokenizer.load(folder / "tokenizer.json"),
+        TokenStore.open(folder / "training"),
+        list(_stored(folder / "validation.tsv")),
+        finished["summary"],
+    )
+
+
+def _prepare(
+    inputs: Inputs, folder: Path, cleaning: CleaningConfig, choose: Choice, report: Reporter
+) -> None:
+    pairs_path = folder / "pairs.tsv"
+    summary = _cleaned(inputs.training, pairs_path, cleaning, inputs.languages, report)
+    size = _measured(pairs_path)
+    config, reason = choose(size)
+    report.say(reason)
+    training, validation, notes = _divided(inputs, pairs_path, config, report)
+    write_tsv(validation, folder / "validation.tsv")
+    report.say(f"training the {config.tokenizer.kind} tokenizer")
+    tokenizer = PairTokenizer.train(training, config.tokenizer, inputs.languages)
+    tokenizer.save(folder / "tokenizer.json")
+    notes += _encoded(training, tokenizer, folder / "training", config.model.longest, report)
+    for note in notes:
+        report.say(note)
+    write_json(
+        folder / "prepared.json",
+        {
+            "summary": [*summary, reason, *notes],
+            "size": asdict(size),
+            "config": json.loads(config.model_dump_json()),
+        },
+    )
+
+
+def _cleaned(
+    paths: Sequence[Path],
+    result: Path,
+    cleaning: CleaningConfig,
+    languages: tuple[str, str] | None,
+    report: Reporter,
+) -> list[str]:
+    check_inputs(paths)
+    counts = CleaningReport()
+    fields = languages or ("source", "target")
+    records = report.track(read_pairs(paths, fields=fields), "reading", unit="pairs")
+    write_tsv(clean(records, cleaning, counts), result)
+    lines = counts.lines()
+    for line in lines:
+        report.say(line)
+    if counts.kept < 2:
+        raise HeedfulError(
+            f"{_names(paths)}: {counts.kept} of {counts.read} pairs are fit to learn from",
+            hint="a corpus is one pair a line, source TAB target; the report above says what fell out",
+        )
+    return lines
+
+
+def _divided(
+    inputs: Inputs, pairs_path: Path, config: RunConfig, report: Reporter
+) -> tuple[Callable[[], Iterator[Pair]], list[Pair], list[str]]:
+    """The training pairs, the validation pairs, and a word about how they came to be."""
+    if inputs.validation:
+        validation = _given_validation(inputs, config, report)
+        known = set(validation)  # a pair in both would be an examination with the answers known
+        leaked = sum(pair in known for pair in _stored(pairs_path))
+        notes = [f"validating on {len(validation):,} pairs of {_names(inputs.validation)}"]
+        notes += [f"left out {leaked:,} training pairs that stand in the validation set too"] * (leaked > 0)
+        return lambda: (pair for pair in _stored(pairs_path) if pair not in known), validation, notes
+    parts = split(lambda: _stored(pairs_path), config.training.held_out or None)
+    if not parts.held_out:
+        raise HeedfulError(
+            f"no pair of {_names(inputs.training)} can be held out: their translations all recur",
+            hint="give pairs to validate on: --validation FILES",
+        )
+    notes = [f"held out {len(parts.held_out):,} pairs for validation, chosen by a hash of the source"]
+    return parts.training, parts.held_out, notes
+
+
+def _given_validation(inputs: Inputs, config: RunConfig, report: Reporter) -> list[Pair]:
+    check_inputs(inputs.validation)
+    counts = CleaningReport()
+    records = read_pairs(inputs.validation, fields=inputs.languages or ("source", "target"))
+    pairs = list(clean(records, config.cleaning, counts))
+    if not pairs:
+        raise HeedfulError(f"{_names(inputs.validation)}: no usable pair to validate on")
+    return pairs
+
+
+def _encoded(
+    pairs: Callable[[], Iterator[Pair]],
+    tokenizer: PairTokenizer,
+    folder: Path,
+    longest: int,
+    report: Reporter,
+) -> list[str]:
+    """Write the token store; says what was too long for the model."""
+    kept = too_long = 0
+    with StoreWriter(folder, tokenizer.source.size, tokenizer.target.size) as writer:
+        with report.task("encoding", unit="pairs") as task:
+            for chunk in _chunks(pairs(), ENCODED_AT_ONCE):
+                sources = tokenizer.source.encode_batch([pair.source for pair in chunk])
+                targets = tokenizer.target.encode_batch([pair.target for pair in chunk])
+                for source, target in zip(sources, targets, strict=True):
+                    if max(len(source), len(target)) < longest:  # END needs a place too
+                        writer.add(source, target)
+                        kept += 1
+                    else:
+                        too_long += 1
+                task.advance(len(chunk))
+    if not kept:
+        raise HeedfulError(
+            f"every pair has more than {longest} tokens", hint="raise model.longest, or split the sentences"
+        )
+    notes = [f"{kept:,} pairs to learn from; vocabulary {_vocabulary(tokenizer)}"]
+    return notes + [f"dropped {too_long:,}: more than {longest} tokens (model.longest)"] * (too_long > 0)
+
+
+def _vocabulary(tokenizer: PairTokenizer) -> str:
+    if tokenizer.joint:
+        return f"{tokenizer.source.size:,}, joint"
+    return f"{tokenizer.source.size:,} and {tokenizer.target.size:,}"
+
+
+def _measured(path: Path) -> CorpusSize:
+    pairs = characters = 0
+    for pair in _stored(path):
+        pairs += 1
+        characters += len(pair.source) + len(pair.target)
+    return CorpusSize(pairs, characters)
+
+
+def _stored(path: Path) -> Iterator[Pair]:
+    """Pairs of a file that we wrote ourselves."""
+    for record in read_tsv(path):
+        assert record.source is not None
+        assert record.target is not None
+        yield Pair(record.source, record.target)
+
+
+def _chunks(items: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return " and ".join(str(path) for path in paths)

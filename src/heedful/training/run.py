@@ -1,0 +1,137 @@
+"""A whole training: from the user's files to a model folder, in one sitting or several.
+
+MODEL/                 the bundle, once training has ended
+MODEL/training/        run.json, data/, metrics.jsonl, checkpoints/
+"""
+
+import json
+import math
+from pathlib import Path
+
+import torch
+
+from heedful.bundle import Bundle, BundleConfig, load_parameters, read_tensors
+from heedful.config import Settings
+from heedful.corpora.filters import CleaningConfig
+from heedful.corpora.lines import STANDARD_INPUT
+from heedful.errors import HeedfulError
+from heedful.files import write_json
+from heedful.model.config import ModelConfig
+from heedful.model.transformer import Transformer
+from heedful.progress import Reporter
+from heedful.training.card import model_card
+from heedful.training.checkpoint import averaged_weights
+from heedful.training.devices import available_cores, chosen_device
+from heedful.training.loop import Run, start_run, train_to_end
+from heedful.training.preparation import Choice, Inputs, Prepared, prepare
+from heedful.training.validation import validate
+
+FINAL_BLEU_SENTENCES = 1000
+
+
+def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
+    """Write down what is to be done, so that it can be taken up again after anything."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        started = (folder / "training" / "run.json").exists()
+        raise HeedfulError(
+            f"{folder} exists already",
+            hint=f"go on with it: heedful train --resume {folder}" if started else "name another folder",
+        )
+    (folder / "training").mkdir(parents=True, exist_ok=True)
+    write_json(
+        folder / "training" / "run.json",
+        {
+            "training": [_lasting(path) for path in inputs.training],
+            "validation": [_lasting(path) for path in inputs.validation],
+            "languages": inputs.languages,
+            "settings": settings,
+            "threads": settings.get("training", {}).get("threads") or available_cores(),
+        },
+    )
+
+
+def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
+    """What ``begin`` wrote down: files, settings and threads."""
+    path = folder / "training" / "run.json"
+    if not path.is_file():
+        raise HeedfulError(
+            f"there is no training to go on with in {folder}", hint="start one: heedful train FILES -o FOLDER"
+        )
+    run = json.loads(path.read_text(encoding="utf-8"))
+    languages = tuple(run["languages"]) if run["languages"] else None
+    inputs = Inputs(tuple(map(Path, run["training"])), tuple(map(Path, run["validation"])), languages)
+    return inputs, run["settings"], run["threads"]
+
+
+def carry_on(folder: Path, choose: Choice, report: Reporter) -> Bundle:
+    """Do all that is still to do of the run in ``folder``, and write the model."""
+    inputs, settings, threads = read_run(folder)
+    torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
+    cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
+    prepared = prepare(inputs, folder / "training" / "data", cleaning, choose, report)
+    training = prepared.config.training
+    device = chosen_device(training.device)
+    torch.manual_seed(training.seed)
+    model = Transformer(_model_config(prepared)).to(device)
+    report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
+    run = start_run(folder / "training", prepared, model, report)
+    train_to_end(run)
+    return _finished(run, folder)
+
+
+def _model_config(prepared: Prepared) -> ModelConfig:
+    tokenizer = prepared.tokenizer
+    return ModelConfig(
+        **prepared.config.model.model_dump(),
+        source_vocabulary=tokenizer.source.size,
+        target_vocabulary=tokenizer.target.size,
+        joint=tokenizer.joint,
+    )
+
+
+def _finished(run: Run, folder: Path) -> Bundle:
+    """Choose the weights, examine them once more, and write the model folder."""
+    prepared = run.prepared
+    chosen = _choose_weights(run)
+    run.report.say(chosen)
+    result = validate(run.model, prepared.tokenizer, prepared.validation, FINAL_BLEU_SENTENCES)
+    config = BundleConfig(
+        languages=prepared.tokenizer.languages,
+        model=run.model.config,
+        search=prepared.config.search,
+        longest_source=_longest_source(prepared),
+    )
+    bundle = Bundle(config, prepared.tokenizer, run.model.eval(), model_card(run, result, chosen))
+    bundle.save(folder)
+    return bundle
+
+
+def _choose_weights(run: Run) -> str:
+    """The average of the last checkpoints or the best single one: whichever loses less on validation."""
+    regular = run.regular_checkpoints()
+    last = regular[-run.prepared.config.training.average :]
+    best = run.checkpoint_folder / f"{run.state.best_update:09}"
+    candidates = {f"the average of the last {len(last)} checkpoints": averaged_weights(last)}
+    if len(last) == 1:
+        candidates = {f"the checkpoint of update {int(last[0].name):,}": averaged_weights(last)}
+    if best.exists() and [best] != last:
+        candidates[f"the best checkpoint, of update {run.state.best_update:,}"] = read_tensors(
+            best / "weights.safetensors"
+        )
+    losses = {}
+    for name, weights in candidates.items():
+        load_parameters(run.model, weights, run.folder)
+        losses[name] = validate(run.model, run.prepared.tokenizer, run.prepared.validation, 0).loss
+    winner = min(losses, key=lambda name: losses[name] if math.isfinite(losses[name]) else math.inf)
+    load_parameters(run.model, candidates[winner], run.folder)
+    return f"weights: {winner} (validation loss {losses[winner]:.4f})"
+
+
+def _longest_source(prepared: Prepared) -> int:
+    """Tokens, END included, of the longest source sentence that the model has learned to read."""
+    lengths = prepared.training.source_lengths
+    return min(int(lengths.max()) + 1, prepared.config.model.longest)
+
+
+def _lasting(path: Path) -> str:
+    return str(path) if path == STANDARD_INPUT else str(path.absolute())

@@ -1,0 +1,43 @@
+"""Section 5.3: the learning rate of each update. All climb for ``warmup`` steps; steps count from 1."""
+
+import math
+from collections.abc import Callable
+
+from heedful.training.config import TrainingConfig
+
+
+def noam(step: int, *, width: int, warmup: int) -> float:
+    """Learning rate of section 5.3: climb for ``warmup`` steps, then fall as 1 / sqrt(step).
+
+    >>> noam(4000, width=512, warmup=4000)  # the peak
+    0.000698...
+    """
+    return float(width**-0.5 * min(step**-0.5, step * warmup**-1.5))
+
+
+SHAPES: dict[str, Callable[[float], float]] = {
+    "linear": lambda rest: rest,
+    "cosine": lambda rest: 0.5 * (1 - math.cos(math.pi * rest)),
+    "constant": lambda rest: 1.0,
+}
+"""Share of the highest rate, from the part of the way after the warm-up that remains (1 to 0)."""
+
+
+def learning_rate(step: int, total: int, config: TrainingConfig, width: int) -> float:
+    """The rate of update ``step`` out of ``total``."""
+    peak = config.rate or noam(config.warmup, width=width, warmup=config.warmup)
+    return peak * _shape(step, total, config) * _cooldown(step, total, config.cooldown)
+
+
+def _shape(step: int, total: int, config: TrainingConfig) -> float:
+    if step <= config.warmup:
+        return step / config.warmup
+    if config.schedule == "noam":
+        return math.sqrt(config.warmup / step)
+    rest = (total - step + 1) / max(1, total - config.warmup)
+    return SHAPES[config.schedule](min(1.0, max(0.0, rest)))
+
+
+def _cooldown(step: int, total: int, share: float) -> float:
+    length = share * total
+    return min(1.0, (total - step + 1) / length) if length >= 1 else 1.0

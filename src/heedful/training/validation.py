@@ -1,0 +1,89 @@
+"""How good the model is on pairs it never learned from: loss, and scores of real translations."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from heedful.corpora.filters import Pair
+from heedful.decoding.config import SearchConfig
+from heedful.decoding.search import search
+from heedful.evaluation import corpus_scores
+from heedful.model.transformer import Transformer
+from heedful.text.tokenizer import PairTokenizer
+from heedful.training.update import batch_loss, new_batch
+
+BATCH_TOKENS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Validation:
+    """Loss is the negative log-likelihood a target token, without smoothing."""
+
+    loss: float
+    scores: dict[str, float] = field(default_factory=dict)
+    samples: list[tuple[str, str, str]] = field(default_factory=list)
+    """A few (source, reference, translation)."""
+
+    @property
+    def perplexity(self) -> float:
+        """How many words the model hesitates between, on average."""
+        return math.exp(min(self.loss, 100.0))
+
+
+def validate(
+    model: Transformer, tokenizer: PairTokenizer, pairs: Sequence[Pair], translated: int
+) -> Validation:
+    """Loss on all pairs; BLEU and chrF on the first ``translated`` ones, greedily."""
+    was_training = model.training
+    model.eval()
+    try:
+        loss = pairs_loss(model, tokenizer, pairs)
+        some = list(pairs[:translated])
+        if not some:
+            return Validation(loss)
+        written = _translated(model, tokenizer, [pair.source for pair in some])
+        scores = corpus_scores(written, [pair.target for pair in some], ("BLEU", "chrF"))
+        samples = [(pair.source, pair.target, text) for pair, text in zip(some[:5], written, strict=False)]
+        return Validation(loss, {name: score.value for name, score in scores.items()}, samples)
+    finally:
+        model.train(was_training)
+
+
+@torch.inference_mode()
+def pairs_loss(model: Transformer, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> float:
+    """Negative log-likelihood a target token."""
+    sources = tokenizer.source.encode_batch([pair.source for pair in pairs])
+    targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    total, tokens = 0.0, 0
+    for group in _groups(lengths):
+        batch = new_batch([sources[i] for i in group], [targets[i] for i in group])
+        total += float(batch_loss(model, batch, 0.0)[1])
+        tokens += batch.tokens
+    return total / tokens
+
+
+def _translated(model: Transformer, tokenizer: PairTokenizer, texts: list[str]) -> list[str]:
+    """Greedy translations. The validation set is of the corpus's own lengths: nothing needs splitting."""
+    encoded = tokenizer.source.encode_batch(texts)
+    result = [""] * len(texts)
+    device = model.output.weight.device
+    for group in _groups([len(ids) + 1 for ids in encoded]):
+        source = new_batch([encoded[i] for i in group], [[] for _ in group]).source.to(device)
+        found = search(model, source, SearchConfig(beam=1))
+        for i, hypotheses in zip(group, found, strict=True):
+            result[i] = tokenizer.target.decode(hypotheses[0].tokens)
+    return result
+
+
+def _groups(lengths: Sequence[int]) -> list[list[int]]:
+    """Indices in groups of similar length, each within the token budget."""
+    groups: list[list[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        if groups and (len(groups[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+    return groups
