@@ -29,7 +29,9 @@ def train(
     choose = chooser(settings)
     training = _paths(pairs)
     inputs = Inputs(training, _paths(validation), languages or languages_of(training))
-    check_inputs([*inputs.training, *inputs.validation])
+    check_inputs(inputs.training)
+    if inputs.validation:
+        check_inputs(inputs.validation)
     folder = Path(folder)
     begin(folder, inputs, settings)
     return NativeEngine(carry_on(folder, choose, report or Reporter()))

@@ -1,5 +1,7 @@
 """The one error a user meets: what was found, and what to do about it."""
 
+import signal
+
 
 class HeedfulError(Exception):
     """A mistake of the user's or of the world's (a full disk), never one of ours.
@@ -11,4 +13,13 @@ class HeedfulError(Exception):
     def __init__(self, problem: str, hint: str = "") -> None:
         super().__init__(problem)
         self.problem = problem
+        self.hint = hint
+
+
+class StoppedError(Exception):
+    """The user (Ctrl-C) or the system (SIGTERM) asked to stop; ``hint`` says how to go on."""
+
+    def __init__(self, signal_number: int, hint: str = "") -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
         self.hint = hint

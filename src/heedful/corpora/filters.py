@@ -8,12 +8,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from heedful.config import Config
-from heedful.corpora.formats import Record
+from heedful.corpora.formats import Record, read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
 
 _REMOVED = re.compile("[\0\ufeff]")  # a byte-order mark inside a file: files were joined end to end
@@ -87,6 +88,14 @@ def clean(records: Iterable[Record], config: CleaningConfig, report: CleaningRep
         else:
             report.kept += 1
             yield pair
+
+
+def cleaned_pairs(path: Path) -> Iterator[Pair]:
+    """The pairs of a TSV file that was written from cleaned ones."""
+    for record in read_tsv(path):
+        assert record.source is not None
+        assert record.target is not None
+        yield Pair(record.source, record.target)
 
 
 def clean_sentence(text: str, normalize: Literal["none", "nfc"] = "nfc") -> str:

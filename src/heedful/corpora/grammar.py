@@ -2,7 +2,8 @@
 
 A sentence is a row of parts; a part is one phrase in both languages, each word marked with tags
 ("didn't:n cross:v", "ne:n a:n pas:n traversé:v"), and words that share a tag are aligned.
-Same English, same French: "you" is always "vous", one person; "I", "you" and "they" are masculine.
+Same English, same French: "you" is "vous", one person; "I", "you", "they" are masculine. The functions from
+`reason` to `greeting` build a sentence from explicit choices; those named `_draw_` make the choices.
 """
 
 import itertools
@@ -16,10 +17,8 @@ from heedful.corpora import lexicon
 from heedful.corpora.lexicon import CLASSES, FITTING, RULES, Adjective, Noun, Person, Rule, Thing, Verb
 from heedful.errors import HeedfulError
 
-Part = tuple[str, str]
-"""One phrase in English and in French, as words with tags; a word without a tag is not aligned."""
-Word = tuple[str, str]
-"""A word and its tags, one letter each."""
+Part = tuple[str, str]  # a phrase in English and in French, its words with tags
+Word = tuple[str, str]  # a word and its tags, one letter each
 
 _WORD = re.compile(r"(?:[cdjlmnst]|qu|puisqu|lorsqu|jusqu)['’](?=\w)|\w+(?:['’-]\w+)*|[^\w\s]", re.IGNORECASE)
 _BEFORE_VOWEL = {"le": "l'", "la": "l'", "ne": "n'", "que": "qu'", "je": "j'", "de": "d'", "se": "s'"}
@@ -76,7 +75,7 @@ def generate(count: int, seed: int = 0, held_out: bool = False) -> list[GrammarP
     """
     draw = random.Random(seed)
     pairs: dict[str, GrammarPair] = {}
-    for _ in range(100 * count + 1000):  # near its capacity the grammar mostly repeats itself
+    for _ in range(20 * count + 1000):  # near its capacity a grammar mostly repeats itself
         if len(pairs) >= count:
             return list(pairs.values())
         pair = sample(draw, held_out)
@@ -98,9 +97,6 @@ def sample(draw: random.Random, held_out: bool = False) -> GrammarPair:
             pair = draw.choices(list(_FRAMES), list(_FRAMES.values()))[0](draw)
         if not any(itertools.starmap(is_held_out, itertools.combinations(pair.nouns, 2))):
             return pair
-
-
-# ---- Sentences from explicit choices.
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,8 +192,8 @@ def gathering(number: str, animal: Noun, place: Thing) -> GrammarPair:
 
 def herd(owner: Person, number: str, animal: Noun) -> GrammarPair:
     """I have two cats."""
-    third, forms = lexicon.PRESENT_ACTIONS["have"]
-    have = (third if owner.number == 2 else "have") + ":v", f"{forms[owner.number]}:v"
+    french = lexicon.PRESENT_ACTIONS["have"][1][owner.number]
+    have = ("has:v" if owner.number == 2 else "have:v", f"{french}:v")
     return _pair([owner.part(), have, animal.counted(number), _STOP], [animal])
 
 
@@ -249,8 +245,7 @@ def _pair(parts: Sequence[Part], nouns: Sequence[Noun], antecedent_tag: str = ""
 
 def _parse(marked: str) -> list[Word]:
     """ "too:d tired:a" as pairs of text and tags."""
-    split = (word.partition(":") for word in marked.split())
-    return [(text, tags) for text, _, tags in split]
+    return [(text, tags) for text, _, tags in (word.partition(":") for word in marked.split())]
 
 
 def _before_vowels(marked: list[Word], forms: dict[str, str], vowels: str) -> list[Word]:
@@ -278,15 +273,12 @@ def _write(marked: list[Word], closing: str) -> str:
     """The sentence; no space after an elision or before a closing mark."""
     text = ""
     for word, _ in marked:
-        text += word if not text or text[-1] == "'" or word in closing else " " + word
+        text += word if not text or text[-1] == "'" or word in closing else f" {word}"
     return text[0].upper() + text[1:]
 
 
 def _find(marked: list[Word], tag: str) -> int:
     return next(index for index, (_, tags) in enumerate(marked) if tag in tags)
-
-
-# ---- Random choices.
 
 
 def _draw_reason(draw: random.Random, rule: Rule, subject: Noun, other: Noun) -> GrammarPair:
@@ -302,7 +294,7 @@ def _draw_reason(draw: random.Random, rule: Rule, subject: Noun, other: Noun) ->
 def _draw_event(draw: random.Random) -> GrammarPair:
     rule, form = draw.choice(RULES), draw.choice(_FORMS)
     negative = form == "negative"
-    one = _thing(draw, draw.choice(CLASSES[rule.subject]))
+    one = _thing(draw, draw.choice(CLASSES[rule.subject]), indefinite=not negative)
     # "A" under negation is "de", but not after a preposition: better not to say it there at all.
     two = _thing(draw, draw.choice(CLASSES[rule.object]), indefinite=not (negative and rule.verb.preposition))
     return event(one, rule.verb, _tense(draw, rule.verb, negative), form, two)
@@ -332,18 +324,18 @@ def _draw_contrast(draw: random.Random) -> GrammarPair:
 
 
 def _draw_profession(draw: random.Random) -> GrammarPair:
-    subject = _someone(draw, 3)
-    return profession(subject, _form(draw, subject), draw.choice(list(lexicon.PROFESSIONS)))
+    subject, work = _someone(draw, 3), draw.choice(list(lexicon.PROFESSIONS))
+    return profession(subject, _form(draw, subject), work)
 
 
 def _draw_deed(draw: random.Random) -> GrammarPair:
     kind = draw.choice(["vehicle", "thing", "container", "fruit", "dish", "tool"])
-    past = draw.random() < 0.5
+    subject, past = _someone(draw, 5), draw.random() < 0.5
     verb = draw.choice(list(lexicon.PAST_ACTIONS if past else lexicon.PRESENT_ACTIONS))
     other = _thing(draw, draw.choice(CLASSES[kind]), indefinite=verb != "like")
     if kind in {"vehicle", "thing", "container"} and draw.random() < 0.5:
         other = replace(other, adjective=lexicon.ADJECTIVES[draw.choice(_ATTRIBUTES)])
-    return deed(_someone(draw, 5), verb, past, draw.choice(_FORMS), other)
+    return deed(subject, verb, past, _form(draw, subject), other)
 
 
 def _draw_numbers(draw: random.Random) -> GrammarPair:

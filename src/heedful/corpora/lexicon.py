@@ -193,7 +193,8 @@ _NOUNS = {
         lemon+ citron.m, melon+ melon.m, apricot+ abricot.m""",
     "dish": """soup+ soupe.f, sausage+ saucisse.f, pizza+ pizza.f, omelette+ omelette.f,
         sandwich+ sandwich.m, stew+ ragoût.m, hamburger+ hamburger.m""",
-    "tool": "knife+ couteau.m, razor+ rasoir.m, dagger+ poignard.m, saw+ scie.f, axe+ hache.f, sword+ épée.f",
+    "tool": """knife+ couteau.m, razor+ rasoir.m, dagger+ poignard.m, blade+ lame.f, axe+ hache.f,
+        sword+ épée.f""",
     "material": """rope+ corde.f, branch branche.f, plank+ planche.f, wire fil.m, cable+ câble.m,
         stick+ bâton.m""",
     "person": """man homme.m, woman femme.f, boy garçon.m, girl fille.f, brother+ frère.m, sister+ sœur.f,
@@ -337,7 +338,7 @@ DETERMINERS = _two_genders(
     "his son sa, her son sa"
 )
 DEGREES = {"": "", "very": "très", "so": "si", "too": "trop"}
-NUMBERS = {"two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six", "ten": "dix"}
+NUMBERS = {"two": "deux", "three": "trois", "four": "quatre", "five": "cinq", "six": "six"}
 PLURALS = {"goose": "geese", "mouse": "mice", "wolf": "wolves", "fox": "foxes"}
 PROFESSIONS = _two_genders(
     "student étudiant étudiante, teacher professeur professeure, farmer fermier fermière,"

@@ -17,6 +17,7 @@ from types import FrameType
 import torch
 
 from heedful.corpora.batches import Batches
+from heedful.errors import StoppedError
 from heedful.files import write_text
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter, Task
@@ -34,14 +35,6 @@ from heedful.training.update import Respelling, new_optimizer, read_batch, updat
 from heedful.training.validation import Validation, validate
 
 LOG_EVERY = 10
-
-
-class Stopped(Exception):
-    """The user or the system asked to stop; all work is in the last checkpoint."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
-        self.signal_number = signal_number
 
 
 class Plan:
@@ -111,7 +104,7 @@ def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Repo
 
 
 def train_to_end(run: Run) -> None:
-    """Run until the planned end, early stopping, or a signal (then Stopped is raised)."""
+    """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
     plan = run.plan
     if not checkpoints(run.checkpoint_folder):
         save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
@@ -128,7 +121,11 @@ def train_to_end(run: Run) -> None:
             if noted:
                 meter.write()
                 save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
-                raise Stopped(noted[0])
+                raise StoppedError(
+                    noted[0],
+                    hint=f"update {run.state.update:,} is saved; go on with: "
+                    f"heedful train --resume {run.folder.parent}",
+                )
 
 
 def _one_update(run: Run, meter: "_Meter", task: Task) -> None:

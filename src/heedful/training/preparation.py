@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
-from heedful.corpora.formats import check_inputs, read_pairs, read_tsv, write_tsv
+from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
+from heedful.corpora.formats import check_inputs, read_pairs, write_tsv
 from heedful.corpora.split import split
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
@@ -70,7 +70,7 @@ def prepare(
         RunConfig.checked(finished["config"]),
         PairTokenizer.load(folder / "tokenizer.json"),
         TokenStore.open(folder / "training"),
-        list(_stored(folder / "validation.tsv")),
+        list(cleaned_pairs(folder / "validation.tsv")),
         finished["summary"],
     )
 
@@ -131,11 +131,11 @@ def _divided(
     if inputs.validation:
         validation = _given_validation(inputs, config, report)
         known = set(validation)  # a pair in both would be an examination with the answers known
-        leaked = sum(pair in known for pair in _stored(pairs_path))
+        leaked = sum(pair in known for pair in cleaned_pairs(pairs_path))
         notes = [f"validating on {len(validation):,} pairs of {_names(inputs.validation)}"]
         notes += [f"left out {leaked:,} training pairs that stand in the validation set too"] * (leaked > 0)
-        return lambda: (pair for pair in _stored(pairs_path) if pair not in known), validation, notes
-    parts = split(lambda: _stored(pairs_path), config.training.held_out or None)
+        return lambda: (pair for pair in cleaned_pairs(pairs_path) if pair not in known), validation, notes
+    parts = split(lambda: cleaned_pairs(pairs_path), config.training.held_out or None)
     if not parts.held_out:
         raise HeedfulError(
             f"no pair of {_names(inputs.training)} can be held out: their translations all recur",
@@ -164,18 +164,20 @@ def _encoded(
 ) -> list[str]:
     """Write the token store; says what was too long for the model."""
     kept = too_long = 0
-    with StoreWriter(folder, tokenizer.source.size, tokenizer.target.size) as writer:
-        with report.task("encoding", unit="pairs") as task:
-            for chunk in _chunks(pairs(), ENCODED_AT_ONCE):
-                sources = tokenizer.source.encode_batch([pair.source for pair in chunk])
-                targets = tokenizer.target.encode_batch([pair.target for pair in chunk])
-                for source, target in zip(sources, targets, strict=True):
-                    if max(len(source), len(target)) < longest:  # END needs a place too
-                        writer.add(source, target)
-                        kept += 1
-                    else:
-                        too_long += 1
-                task.advance(len(chunk))
+    with (
+        StoreWriter(folder, tokenizer.source.size, tokenizer.target.size) as writer,
+        report.task("encoding", unit="pairs") as task,
+    ):
+        for chunk in _chunks(pairs(), ENCODED_AT_ONCE):
+            sources = tokenizer.source.encode_batch([pair.source for pair in chunk])
+            targets = tokenizer.target.encode_batch([pair.target for pair in chunk])
+            for source, target in zip(sources, targets, strict=True):
+                if max(len(source), len(target)) < longest:  # END needs a place too
+                    writer.add(source, target)
+                    kept += 1
+                else:
+                    too_long += 1
+            task.advance(len(chunk))
     if not kept:
         raise HeedfulError(
             f"every pair has more than {longest} tokens", hint="raise model.longest, or split the sentences"
@@ -192,18 +194,10 @@ def _vocabulary(tokenizer: PairTokenizer) -> str:
 
 def _measured(path: Path) -> CorpusSize:
     pairs = characters = 0
-    for pair in _stored(path):
+    for pair in cleaned_pairs(path):
         pairs += 1
         characters += len(pair.source) + len(pair.target)
     return CorpusSize(pairs, characters)
-
-
-def _stored(path: Path) -> Iterator[Pair]:
-    """Pairs of a file that we wrote ourselves."""
-    for record in read_tsv(path):
-        assert record.source is not None
-        assert record.target is not None
-        yield Pair(record.source, record.target)
 
 
 def _chunks(items: Iterable[Pair], size: int) -> Iterator[list[Pair]]:

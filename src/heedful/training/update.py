@@ -93,7 +93,7 @@ def update(
     if not (np.isfinite(total) and bool(length.isfinite())):
         raise HeedfulError(
             f"training broke down: the loss is {total / tokens} and the gradient {float(length)}",
-            hint="the last checkpoint is good; train anew with a lower training.rate or a longer training.warmup",
+            hint="the last checkpoint is good; train anew with a lower training.rate or more training.warmup",
         )
     for group in optimizer.param_groups:
         group["lr"] = rate

@@ -1,0 +1,243 @@
+"""The command line: verbs only. Each parses, calls the library, prints; heavy imports happen inside."""
+
+import errno
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import heedful
+from heedful.errors import HeedfulError, StoppedError
+
+app = typer.Typer(
+    name="heedful",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
+)
+corpus_app = typer.Typer(no_args_is_help=True, help="Look at, clean and split files of sentence pairs.")
+app.add_typer(corpus_app, name="corpus")
+
+Pairs = Annotated[
+    list[Path],
+    typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; gzip is fine, - is stdin."),
+]
+Set = Annotated[
+    list[str], typer.Option("--set", help="A setting, such as training.epochs=5. Repeat for more.")
+]
+Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+
+
+@app.callback(invoke_without_command=True)
+def top(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        print(f"heedful {heedful.__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--output", "-o", help="Where the demo is kept.")] = Path("demo"),
+    again: Annotated[bool, typer.Option("--again", help="Train anew even if there is a model.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train on the built-in English-French corpus in about a minute, and translate."""
+    from heedful.demo import run_demo
+    from heedful.progress import Reporter
+
+    for line in run_demo(folder, again=again, report=Reporter(quiet=quiet)):
+        print(line, flush=True)
+
+
+@app.command()
+def train(
+    pairs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; - is stdin."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The model folder to write.")] = None,
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option(help="Source and target, such as en-de; else from the file names.")
+    ] = None,
+    preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
+    settings: Set = [],  # noqa: B006 - Typer copies it
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train a model on your sentence pairs."""
+    from heedful.progress import Reporter
+
+    report = Reporter(quiet=quiet)
+    if resume is not None:
+        if pairs or output or validation or languages or preset or recipe or settings:
+            raise HeedfulError(
+                "--resume goes on with the files and settings of its folder",
+                hint=f"nothing else is needed: heedful train --resume {resume}",
+            )
+        heedful.resume(resume, report=report)
+        folder = resume
+    else:
+        if not pairs:
+            raise HeedfulError("no pairs to train on", hint="heedful train pairs.tsv -o my-model")
+        folder = output or Path("model")
+        heedful.train(
+            pairs,
+            folder,
+            validation=validation or (),
+            languages=_languages(languages),
+            settings=_settings(recipe, preset, settings),
+            report=report,
+        )
+    print(f"model written to {folder}; its README.md has the scores")
+    print(f'try it: heedful translate {folder} "a sentence"')
+
+
+@app.command()
+def translate(
+    model: Model,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; else --input, else stdin.")] = None,
+    source: Annotated[Path | None, typer.Option("--input", "-i", help="A file, a text a line.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, tsv (line, rank, score, text) or jsonl.")] = "",
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    n_best: Annotated[int | None, typer.Option(help="Translations for each text.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
+    temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
+    prefix: Annotated[str, typer.Option(help="What each translation must start with.")] = "",
+    stream: Annotated[bool, typer.Option("--stream", help="Print word by word (greedy).")] = False,
+    settings: Set = [],  # noqa: B006
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Translate texts, a file, or standard input, line by line."""
+    from heedful.commands import TranslateOptions, translate_command
+    from heedful.progress import Reporter
+
+    given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
+    search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if sample:
+        search["method"] = "sample"
+    options = TranslateOptions(
+        model, tuple(texts or ()), source, output, form, prefix, stream, device, search, tuple(settings)
+    )
+    translate_command(options, Reporter(quiet=quiet))
+
+
+@app.command()
+def evaluate(
+    model: Model,
+    pairs: Pairs,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write translations here, one a line.")
+    ] = None,
+    each: Annotated[
+        Path | None,
+        typer.Option(help="Write source, reference, translation and log-probabilities of both as TSV."),
+    ] = None,
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    settings: Set = [],  # noqa: B006
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Translate the source side and score it against the target side: BLEU, chrF, TER, loss."""
+    from heedful.commands import evaluate_command
+    from heedful.progress import Reporter
+
+    search = {} if beam is None else {"beam": beam}
+    lines = evaluate_command(
+        model, pairs, output, each, search, settings, device=device, report=Reporter(quiet=quiet)
+    )
+    for line in lines:
+        print(line)
+
+
+@corpus_app.command("stats")
+def corpus_stats(pairs: Pairs) -> None:
+    """Count pairs, words and characters, and what cleaning would drop."""
+    from heedful.commands import corpus_statistics
+
+    for line in corpus_statistics(pairs):
+        print(line)
+
+
+@corpus_app.command("clean")
+def corpus_clean(
+    pairs: Pairs,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .tsv or .tsv.gz file to write.")],
+    settings: Set = [],  # noqa: B006
+) -> None:
+    """Write the pairs that are fit to learn from, and say what fell out and why."""
+    from heedful.commands import clean_corpus
+
+    for line in clean_corpus(pairs, output, settings):
+        print(line)
+
+
+@corpus_app.command("split")
+def corpus_split(
+    pairs: Pairs,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for train.tsv and held-out.tsv.")],
+    held_out: Annotated[int | None, typer.Option(help="Source sentences to hold out.")] = None,
+) -> None:
+    """Split pairs into a training and a held-out part; no sentence is in both."""
+    from heedful.commands import split_corpus
+
+    for line in split_corpus(pairs, output, held_out):
+        print(line)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake ends in a message, never in a traceback."""
+    try:
+        app()
+    except HeedfulError as error:
+        _fail(error.problem, error.hint)
+    except KeyboardInterrupt:
+        _fail("stopped", "", status=130)
+    except StoppedError as stopped:
+        _fail(str(stopped), stopped.hint, status=128 + stopped.signal_number)
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        sys.stdout = None
+        sys.exit(1)
+    except OSError as error:
+        hint = "free some space; nothing that was complete is lost" if error.errno == errno.ENOSPC else ""
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", hint)
+
+
+def _fail(problem: str, hint: str, status: int = 1) -> None:
+    print(f"error: {problem}", file=sys.stderr)
+    if hint:
+        print(f"  hint: {hint}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _languages(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    source, _, target = text.partition("-")
+    if not (source and target):
+        raise HeedfulError(f"cannot read languages {text!r}", hint="write source-target, such as en-de")
+    return source, target
+
+
+def _settings(recipe: Path | None, preset: str | None, assignments: list[str]) -> dict[str, Any]:
+    """Recipe file, then --preset, then --set: the later wins."""
+    from heedful.config import merged, parsed_overrides, read_toml
+
+    settings = read_toml(recipe) if recipe else {}
+    if preset:
+        settings = merged(settings, {"preset": preset})
+    return merged(settings, parsed_overrides(assignments))
