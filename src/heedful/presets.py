@@ -28,7 +28,7 @@ def demo() -> RunConfig:
         ),
         batches=BatchConfig(tokens=4096, sentences=64),
         training=TrainingConfig(
-            epochs=3, schedule="linear", rate=3e-3, warmup=100, bleu_sentences=100, held_out=400, keep=3
+            epochs=5, schedule="linear", rate=3e-3, warmup=100, bleu_sentences=100, held_out=400, keep=3
         ),
         search=SearchConfig(beam=1),
     )

@@ -1,0 +1,81 @@
+"""Shared by all tests: the command line as a real process, and one small trained model."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.corpora.formats import write_tsv
+from heedful.corpora.grammar import generate
+
+QUICK_SETTINGS = [
+    "preset=demo",
+    "tokenizer.vocabulary=900",
+    "model.width=16",
+    "model.heads=2",
+    "model.feed_forward_width=32",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "training.updates=24",
+    "training.validate_every=6",
+    "training.bleu_sentences=4",
+    "training.held_out=20",
+    "training.average=2",
+    "training.threads=1",
+    "training.warmup=10",
+]
+"""A model that trains in a second or two: it learns little, but goes the whole way."""
+
+
+def run_heedful(*words: str | Path, stdin: str | bytes = b"", cwd: Path | None = None) -> "Result":
+    """Run the command line in a process of its own."""
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(
+        [sys.executable, "-m", "heedful", *map(str, words)],
+        input=data,
+        capture_output=True,
+        cwd=cwd,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
+    )
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+class Result:
+    """Exit status and what was printed; a traceback never reaches a user."""
+
+    def __init__(self, status: int, out: str, err: str) -> None:
+        assert "Traceback" not in err, err
+        self.status, self.out, self.err = status, out, err
+
+
+def quick_train_words(pairs: Path, folder: Path) -> list[str]:
+    """The command line that trains the quick model."""
+    return [
+        "train",
+        str(pairs),
+        "-o",
+        str(folder),
+        "--languages",
+        "en-fr",
+        *(word for setting in QUICK_SETTINGS for word in ("--set", setting)),
+    ]
+
+
+@pytest.fixture(scope="session")
+def grammar_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600 pairs of the demo grammar."""
+    path = tmp_path_factory.mktemp("pairs") / "pairs.tsv"
+    write_tsv([(pair.source, pair.target) for pair in generate(600)], path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def quick_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder made by the real command."""
+    folder = tmp_path_factory.mktemp("models") / "quick"
+    done = run_heedful(*quick_train_words(grammar_pairs, folder))
+    assert done.status == 0, done.err
+    return folder

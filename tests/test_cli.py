@@ -1,0 +1,270 @@
+"""The command line as a user meets it: a real process, real files, wrong input."""
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import quick_train_words, run_heedful
+
+UNICODE_LINES = [
+    "مرحبا بالعالم",
+    "你好，世界。",
+    "👩‍👩‍👧‍👦 emoji",
+    "e\u0301 combining",
+    "",
+    "   ",
+    "a" * 10_000,
+]
+
+
+def test_help_names_every_verb() -> None:
+    done = run_heedful("--help")
+    assert done.status == 0
+    for verb in ("demo", "train", "translate", "evaluate", "corpus"):
+        assert verb in done.out
+
+
+def test_training_wrote_a_whole_folder(quick_model: Path) -> None:
+    names = {path.name for path in quick_model.iterdir()}
+    assert names == {"config.json", "weights.safetensors", "tokenizer.json", "README.md", "training"}
+    card = (quick_model / "README.md").read_text()
+    assert "en to fr" in card
+    assert "held-out" in card
+    assert "| source | reference | translation |" in card
+    metrics = [json.loads(line) for line in (quick_model / "training/metrics.jsonl").read_text().splitlines()]
+    validations = [line for line in metrics if "validation_loss" in line]
+    assert [line["update"] for line in validations] == [6, 12, 18, 24]
+    assert {"BLEU", "chrF"} <= validations[0].keys()
+
+
+class TestTranslate:
+    def test_arguments(self, quick_model: Path) -> None:
+        done = run_heedful("translate", quick_model, "The dog is tired.", "I am a student.")
+        assert done.status == 0
+        assert done.out.count("\n") == 2
+
+    def test_lines_keep_order_and_number(self, quick_model: Path, tmp_path: Path) -> None:
+        source, target = tmp_path / "in.txt", tmp_path / "out.txt"
+        lines = [*UNICODE_LINES, "The dog is tired.", *UNICODE_LINES]
+        source.write_bytes(b"\xef\xbb\xbf" + "\r\n".join(lines).encode())  # BOM, CRLF, no last line end
+        done = run_heedful("translate", quick_model, "-i", source, "-o", target)
+        assert done.status == 0, done.err
+        written = target.read_text(encoding="utf-8").split("\n")
+        assert len(written) == len(lines) + 1
+        assert written[-1] == ""
+        assert written[4] == written[5].strip() == ""
+        alone = run_heedful("translate", quick_model, "The dog is tired.")
+        assert written[len(UNICODE_LINES)] == alone.out.rstrip("\n")
+        piped = run_heedful("translate", quick_model, stdin=source.read_bytes())
+        assert piped.out == target.read_text(encoding="utf-8")
+
+    def test_empty_file(self, quick_model: Path, tmp_path: Path) -> None:
+        (tmp_path / "in.txt").write_bytes(b"")
+        done = run_heedful("translate", quick_model, "-i", tmp_path / "in.txt", "-o", tmp_path / "out.txt")
+        assert done.status == 0
+        assert (tmp_path / "out.txt").read_bytes() == b""
+
+    def test_invalid_utf8_keeps_its_line(self, quick_model: Path) -> None:
+        done = run_heedful("translate", quick_model, stdin=b"good\n\xff\xfe bad\ngood\n")
+        assert done.out.count("\n") == 3
+        assert done.out.split("\n")[1] == ""
+        assert "line 2: invalid UTF-8" in done.err
+
+    def test_n_best_as_table_and_json(self, quick_model: Path) -> None:
+        table = run_heedful("translate", quick_model, "--n-best", "3", "The dog is tired.").out
+        rows = [line.split("\t") for line in table.splitlines()]
+        assert [row[:2] for row in rows] == [["1", "1"], ["1", "2"], ["1", "3"]]
+        scores = [float(row[2]) for row in rows]
+        assert scores == sorted(scores, reverse=True)
+        record = json.loads(
+            run_heedful(
+                "translate", quick_model, "--format", "jsonl", "--n-best", "3", "The dog is tired."
+            ).out
+        )
+        assert [each["text"] for each in record["translations"]] == [row[3] for row in rows]
+        best = record["translations"][0]
+        assert sum(best["token_log_probabilities"]) == pytest.approx(best["log_probability"])
+
+    def test_prefix_sample_and_stream(self, quick_model: Path) -> None:
+        sentence = "The dog is tired."
+        assert run_heedful("translate", quick_model, "--prefix", "Le chat", sentence).out.startswith(
+            "Le chat"
+        )
+        drawn = [
+            run_heedful("translate", quick_model, "--sample", "--seed", seed, sentence).out for seed in "112"
+        ]
+        assert drawn[0] == drawn[1] != drawn[2]
+        streamed = run_heedful("translate", quick_model, "--stream", sentence).out
+        assert streamed == run_heedful("translate", quick_model, "--beam", "1", sentence).out
+
+    def test_slow_pipe_gets_each_line_at_once(self, quick_model: Path) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "heedful", "translate", str(quick_model)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for _ in range(2):
+            process.stdin.write(b"The dog is tired.\n")
+            process.stdin.flush()
+            assert process.stdout.readline()  # comes although the input has not ended
+        process.stdin.close()
+        assert process.stdout.read() == b""
+        assert process.wait(timeout=60) == 0
+        process.stdout.close()
+
+
+def test_evaluate(quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
+    test = tmp_path / "test.tsv.gz"
+    test.write_bytes(gzip.compress(b"".join(grammar_pairs.read_bytes().splitlines(keepends=True)[:20])))
+    done = run_heedful(
+        "evaluate", quick_model, test, "--each", tmp_path / "each.tsv", "-o", tmp_path / "out.txt"
+    )
+    assert done.status == 0, done.err
+    for name in ("BLEU", "chrF", "TER"):
+        assert re.search(rf"^{name} +\d+\.\d+ +nrefs:1", done.out, re.MULTILINE)
+    assert "perplexity" in done.out
+    assert (tmp_path / "out.txt").read_text().count("\n") == 20
+    rows = [line.split("\t") for line in (tmp_path / "each.tsv").read_text().splitlines()]
+    assert len(rows) == 21
+    assert all(float(row[3]) < 0 and float(row[4]) < 0 for row in rows[1:])
+
+
+class TestCorpus:
+    def test_clean_tells_what_fell_out(self, tmp_path: Path) -> None:
+        (tmp_path / "a.tsv").write_bytes("one\tun\n\tdeux\none\tun\nx\xff\ty\n".encode("latin-1"))
+        done = run_heedful("corpus", "clean", tmp_path / "a.tsv", "-o", tmp_path / "b.tsv")
+        assert (tmp_path / "b.tsv").read_text() == "one\tun\n"
+        for reason in (
+            "empty side (first: a.tsv:2)",
+            "duplicate (first: a.tsv:3)",
+            "invalid UTF-8 (first: a.tsv:4)",
+        ):
+            assert reason in done.out
+
+    def test_split_and_stats(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        done = run_heedful("corpus", "split", grammar_pairs, "-o", tmp_path, "--held-out", "30")
+        train, held_out = (
+            (tmp_path / name).read_text().splitlines() for name in ("train.tsv", "held-out.tsv")
+        )
+        assert done.status == 0
+        assert not {line.split("\t")[0] for line in train} & {line.split("\t")[0] for line in held_out}
+        assert not {line.split("\t")[1] for line in train} & {line.split("\t")[1] for line in held_out}
+        assert f"read {len(train):,} pairs" in run_heedful("corpus", "stats", tmp_path / "train.tsv").out
+
+
+class TestWrongInput:
+    """Each mistake gets a message that says what to do; none a traceback (Result asserts that)."""
+
+    def failed(self, *words: str | Path, stdin: bytes = b"") -> str:
+        done = run_heedful(*words, stdin=stdin)
+        assert done.status == 1, done.err
+        assert "error: " in done.err
+        return done.err
+
+    def test_missing_file(self, tmp_path: Path) -> None:
+        assert "no such file: nowhere.tsv" in self.failed("train", "nowhere.tsv", "-o", tmp_path / "m")
+        assert not (tmp_path / "m").exists()
+
+    def test_unequal_files(self, tmp_path: Path) -> None:
+        (tmp_path / "a.en").write_text("one\ntwo\n")
+        (tmp_path / "a.de").write_text("eins\n")
+        told = self.failed("train", tmp_path / "a.en", tmp_path / "a.de", "-o", tmp_path / "m")
+        assert "a.en has 2 lines" in told
+        assert "a.de has 1" in told
+
+    @pytest.mark.parametrize("content", [b"", b"\n\n", b"\t\n", b"\xff\tx\n"])
+    def test_nothing_to_learn_from(self, content: bytes, tmp_path: Path) -> None:
+        (tmp_path / "a.tsv").write_bytes(content)
+        assert "fit to learn from" in self.failed("train", tmp_path / "a.tsv", "-o", tmp_path / "m")
+
+    def test_one_endless_line_falls_out(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        path = tmp_path / "a.tsv"
+        path.write_bytes(grammar_pairs.read_bytes() + b"x" * 100_000 + b"\ty\n")
+        words = quick_train_words(path, tmp_path / "m")
+        done = run_heedful(*words, "--set", "training.updates=1")
+        assert done.status == 0
+        assert "dropped 1: too long (first: a.tsv:601)" in done.err
+
+    def test_settings(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        start = ("train", grammar_pairs, "-o", tmp_path / "m", "--set")
+        assert "did you mean 'training.epochs'?" in self.failed(*start, "training.epoch=3")
+        assert "did you mean 'model.width'?" in self.failed(*start, "width=64")
+        assert "'many' should be a valid integer" in self.failed(*start, "training.epochs=many")
+        told = self.failed(*start, "model.heads=7")
+        assert "does not split evenly over 7 heads" in told
+        assert "heads could be one of 1, 2, 4, 8" in told
+        assert "write section.name=value" in self.failed(*start, "width")
+        assert "did you mean 'tiny'?" in self.failed(*start, "preset=tinny")
+        assert not (tmp_path / "m").exists()
+
+    def test_vocabulary_too_small_for_the_data(self, tmp_path: Path) -> None:
+        pairs = [f"line {i}\t{chr(0x4E00 + 2 * i)}{chr(0x4E01 + 2 * i)}" for i in range(400)]
+        (tmp_path / "a.tsv").write_text("\n".join(pairs))
+        told = self.failed(
+            *quick_train_words(tmp_path / "a.tsv", tmp_path / "m"), "--set", "tokenizer.vocabulary=400"
+        )
+        assert "target side" in told
+        assert "vocabulary" in told
+
+    def test_folder_in_the_way(self, quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
+        told = self.failed("train", grammar_pairs, "-o", quick_model)
+        assert "exists already" in told
+        assert f"heedful train --resume {quick_model}" in told
+        assert "no training to go on with" in self.failed("train", "--resume", tmp_path)
+
+    def test_damaged_models(self, quick_model: Path, tmp_path: Path) -> None:
+        def broken(name: str, change: dict[str, bytes]) -> str:
+            folder = tmp_path / name
+            folder.mkdir()
+            for file in ("config.json", "weights.safetensors", "tokenizer.json"):
+                (folder / file).write_bytes((quick_model / file).read_bytes())
+            for file, content in change.items():
+                (folder / file).write_bytes(content)
+            return self.failed("translate", folder, "The dog is tired.")
+
+        config = json.loads((quick_model / "config.json").read_text())
+        newer = json.dumps({**config, "format": 99, "unheard-of": 1}).encode()
+        assert "format 99" in (told := broken("newer", {"config.json": newer}))
+        assert "install a newer Heedful" in told
+        cut = (quick_model / "weights.safetensors").read_bytes()[:-1000]
+        assert "damaged or cut short" in broken("cut", {"weights.safetensors": cut})
+        assert "damaged" in broken("scrambled", {"config.json": b"{"})
+        assert "tokenizer" in broken("tokenizer", {"tokenizer.json": b"{}"})
+        assert "not a model folder" in self.failed("translate", tmp_path, "x")
+
+    def test_other_mistakes(self, quick_model: Path, tmp_path: Path) -> None:
+        assert "no such file" in self.failed("translate", quick_model, "-i", tmp_path / "no.txt")
+        assert "formats: text, tsv, jsonl" in self.failed("translate", quick_model, "--format", "xml", "x")
+        assert "has no effect here" in self.failed("translate", quick_model, "--set", "model.width=3", "x")
+        assert "cannot be used" in self.failed("translate", quick_model, "--device", "warp", "x")
+        told = self.failed("translate", quick_model, "--beam", "2", "--n-best", "3", "x")
+        assert "a beam of 2 cannot give 3 translations" in told
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="mounting a small disk needs root")
+def test_full_disk(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
+    """No space left in the middle of a checkpoint: told, nothing broken, and resumable with more space."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1100k", "tmpfs", disk], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        done = run_heedful(*quick_train_words(grammar_pairs, disk / "m"))
+        assert done.status == 1
+        assert "No space left on device" in done.err
+        assert "hint: free some space" in done.err
+        subprocess.run(["mount", "-o", "remount,size=20m", disk], check=True)
+        assert run_heedful("train", "--resume", disk / "m").status == 0
+        weights = (disk / "m" / "weights.safetensors").read_bytes()
+        assert weights == (quick_model / "weights.safetensors").read_bytes()
+    finally:
+        subprocess.run(["umount", disk], check=True)

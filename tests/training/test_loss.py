@@ -1,0 +1,123 @@
+"""Label smoothing by hand, against PyTorch's, and the quick loss against the plain one."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from heedful.model.config import PAD
+from heedful.training import loss
+from heedful.training.loss import label_smoothed_loss, output_loss
+
+WORDS, WIDTH = 11, 7
+TARGETS = torch.tensor([[5, 1, PAD, PAD, PAD], [3, 10, 2, 7, 1], [1, PAD, PAD, PAD, PAD]])
+
+
+def random_inputs(seed: int) -> tuple[Tensor, Tensor]:
+    torch.manual_seed(seed)
+    states = torch.randn(3, 5, WIDTH, dtype=torch.float64, requires_grad=True)
+    output = torch.randn(WORDS, WIDTH, dtype=torch.float64)
+    output[PAD] = 0
+    return states, output.requires_grad_()
+
+
+def logits_of(states: Tensor, output: Tensor) -> Tensor:
+    hidden = torch.zeros(len(output), dtype=torch.bool)
+    hidden[PAD] = True
+    return (states @ output.T).masked_fill(hidden, -torch.inf)
+
+
+def test_three_words_by_hand() -> None:
+    """Probabilities 1/2, 1/4, 1/4; the right word is the second. PAD is no word."""
+    logits = torch.tensor([[[-torch.inf, math.log(2), 0.0, 0.0]]], dtype=torch.float64)
+    smoothed, likelihood = label_smoothed_loss(logits, torch.tensor([[2]]), 0.3)
+    assert float(likelihood) == pytest.approx(2 * math.log(2))
+    # 0.7 of 2 ln 2, and a tenth of ln 2 + 2 ln 2 + 2 ln 2.
+    assert float(smoothed) == pytest.approx((0.7 * 2 + 0.1 * 5) * math.log(2))
+
+
+def test_quick_loss_of_three_words_by_hand() -> None:
+    states = torch.tensor([[[1.0]]], dtype=torch.float64)
+    output = torch.tensor([[9.0], [math.log(2)], [0.0], [0.0]], dtype=torch.float64)  # PAD's row is ignored
+    smoothed, likelihood = output_loss(states, output, torch.tensor([[2]]), 0.3)
+    assert float(likelihood) == pytest.approx(2 * math.log(2))
+    assert float(smoothed) == pytest.approx((0.7 * 2 + 0.1 * 5) * math.log(2))
+
+
+@pytest.mark.parametrize("numbers", [1, 29, 30, 53, 1 << 22])  # 1, 2, 3, 5 tokens at a time, or all 8
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
+def test_quick_loss_is_the_plain_one(smoothing: float, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "CHUNK_NUMBERS", numbers)
+    states, output = random_inputs(1)
+    plain = label_smoothed_loss(logits_of(states, output), TARGETS, smoothing)
+    expected = torch.autograd.grad(3 * plain[0], (states, output))
+    quick = output_loss(states, output, TARGETS, smoothing)
+    found = torch.autograd.grad(3 * quick[0], (states, output))
+    for ours, theirs in zip((*quick, *found), (*plain, *expected), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-12)
+    assert not quick[1].requires_grad
+    assert not found[1][PAD].any()
+    assert not found[0][TARGETS == PAD].any()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_both_are_pytorchs_over_the_words_but_pad(smoothing: float) -> None:
+    states, output = random_inputs(2)
+    words = states.detach() @ output.detach()[1:].T
+    counts = TARGETS != PAD
+    expected = F.cross_entropy(words[counts], TARGETS[counts] - 1, label_smoothing=smoothing, reduction="sum")
+    plain = F.cross_entropy(words[counts], TARGETS[counts] - 1, reduction="sum")
+    for smoothed, likelihood in (
+        label_smoothed_loss(logits_of(states, output), TARGETS, smoothing),
+        output_loss(states, output, TARGETS, smoothing),
+    ):
+        torch.testing.assert_close(smoothed.detach(), expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(likelihood.detach(), plain, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_gradient_by_finite_differences(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "CHUNK_NUMBERS", 30)
+    states, output = random_inputs(3)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: output_loss(*inputs, TARGETS, smoothing)[0], (states, output)
+    )
+
+
+def test_padding_and_splitting_change_nothing() -> None:
+    states, output = random_inputs(4)
+    whole = torch.stack(output_loss(states, output, TARGETS, 0.1))
+    wider = torch.stack(
+        output_loss(F.pad(states, (0, 0, 0, 2), value=8.0), output, F.pad(TARGETS, (0, 2)), 0.1)
+    )
+    parts = [torch.stack(output_loss(states[[row]], output, TARGETS[[row]], 0.1)) for row in range(3)]
+    torch.testing.assert_close(wider, whole, rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=0, atol=1e-12)
+
+
+def test_huge_logits_do_not_overflow() -> None:
+    states, output = random_inputs(5)
+    smoothed, likelihood = output_loss(states.float() * 1e4, output.float(), TARGETS, 0.1)
+    assert bool(torch.isfinite(smoothed))
+    assert bool(torch.isfinite(likelihood))
+
+
+def test_nothing_is_kept_when_nobody_will_go_back() -> None:
+    states, output = random_inputs(6)
+    with torch.no_grad():
+        expected = label_smoothed_loss(logits_of(states, output), TARGETS, 0.1)
+        found = output_loss(states, output, TARGETS, 0.1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    assert found[0].grad_fn is None
+
+
+@pytest.mark.parametrize("frozen", ["states", "output"])
+def test_one_side_may_be_frozen(frozen: str) -> None:
+    states, output = random_inputs(7)
+    trained = output if frozen == "states" else states
+    expected = torch.autograd.grad(label_smoothed_loss(logits_of(states, output), TARGETS, 0.1)[0], trained)
+    (states if frozen == "states" else output).requires_grad_(False)
+    found = torch.autograd.grad(output_loss(states, output, TARGETS, 0.1)[0], trained)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
