@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -119,6 +120,35 @@ class TestTranslate:
         assert process.stdout.read() == b""
         assert process.wait(timeout=60) == 0
         process.stdout.close()
+
+    def test_ctrl_c_while_waiting_for_input(self, quick_model: Path) -> None:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "heedful", "translate", str(quick_model)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"The dog is tired.\n")
+        process.stdin.flush()
+        assert process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        _, told = process.communicate()
+        assert b"Fatal" not in told
+
+    def test_reader_that_leaves(self, quick_model: Path) -> None:
+        """`heedful translate ... | head -1` ends quietly."""
+        words = [sys.executable, "-m", "heedful", "translate", "-q", str(quick_model)]
+        process = subprocess.Popen(
+            words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None
+        process.stdout.close()
+        _, told = process.communicate(b"The dog is tired.\n" * 50)
+        assert process.returncode == 1
+        assert told == b""
 
 
 def test_evaluate(quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:

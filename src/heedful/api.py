@@ -6,11 +6,12 @@ from pathlib import Path
 from heedful.config import Settings
 from heedful.corpora.formats import check_inputs, languages_of
 from heedful.engines.native import NativeEngine
+from heedful.errors import HeedfulError
 from heedful.presets import chooser
 from heedful.progress import Reporter
 from heedful.training.devices import chosen_device
 from heedful.training.preparation import Inputs
-from heedful.training.run import begin, carry_on, read_run
+from heedful.training.run import begin, carry_on, forget_unprepared, read_run
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -34,7 +35,11 @@ def train(
         check_inputs(inputs.validation)
     folder = Path(folder)
     begin(folder, inputs, settings)
-    return NativeEngine(carry_on(folder, choose, report or Reporter()))
+    try:
+        return NativeEngine(carry_on(folder, choose, report or Reporter()))
+    except HeedfulError:
+        forget_unprepared(folder)
+        raise
 
 
 def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngine:

@@ -1,7 +1,9 @@
 """The command line: verbs only. Each parses, calls the library, prints; heavy imports happen inside."""
 
 import errno
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -203,25 +205,30 @@ def main() -> None:
     """Run the command line; a user's mistake ends in a message, never in a traceback."""
     try:
         app()
+        status = 0
+    except SystemExit as end:  # Typer's own: --help, a wrong option, Ctrl-C
+        status = end.code if isinstance(end.code, int) else 1
     except HeedfulError as error:
-        _fail(error.problem, error.hint)
-    except KeyboardInterrupt:
-        _fail("stopped", "", status=130)
+        status = _told(error.problem, error.hint)
     except StoppedError as stopped:
-        _fail(str(stopped), stopped.hint, status=128 + stopped.signal_number)
+        status = _told(str(stopped), stopped.hint, status=128 + stopped.signal_number)
     except BrokenPipeError:  # the reader of our output (head, less) has gone
-        sys.stdout = None
-        sys.exit(1)
+        status = 1
     except OSError as error:
         hint = "free some space; nothing that was complete is lost" if error.errno == errno.ENOSPC else ""
-        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", hint)
+        status = _told(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", hint)
+    # Not sys.exit: a thread may be waiting for standard input, and Python aborts when it cannot end it.
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError):
+            stream.flush()
+    os._exit(status)
 
 
-def _fail(problem: str, hint: str, status: int = 1) -> None:
+def _told(problem: str, hint: str, status: int = 1) -> int:
     print(f"error: {problem}", file=sys.stderr)
     if hint:
         print(f"  hint: {hint}", file=sys.stderr)
-    sys.exit(status)
+    return status
 
 
 def _languages(text: str | None) -> tuple[str, str] | None:

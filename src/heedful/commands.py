@@ -65,7 +65,9 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         found = translate_lines(engine, lines, search)
     incomplete = 0
     with _opened(options.output) as file:
-        for number, translation in enumerate(report.track(found, "translating", unit="lines"), start=1):
+        if options.output or not sys.stdout.isatty():  # a bar would mingle with the translations
+            found = report.track(found, "translating", unit="lines")
+        for number, translation in enumerate(found, start=1):
             file.write(_written(number, translation, form))
             file.flush()
             incomplete += not translation.complete

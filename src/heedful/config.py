@@ -112,10 +112,7 @@ def _complaint(detail: ErrorDetails) -> str:
 def _suggestion(location: tuple[int | str, ...], config: type[Config]) -> str:
     known = list(_section(location[:-1], config).model_fields)
     wrong = str(location[-1])
-    close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
-    if close:
-        return f"did you mean {'.'.join([*map(str, location[:-1]), close[0]])!r}?"
-    elsewhere = [
+    elsewhere = [  # the right name without its section, or in a wrong one
         f"{section}.{wrong}"
         for section, field in config.model_fields.items()
         if isinstance(field.annotation, type)
@@ -124,6 +121,9 @@ def _suggestion(location: tuple[int | str, ...], config: type[Config]) -> str:
     ]
     if elsewhere:
         return f"did you mean {elsewhere[0]!r}?"
+    close = difflib.get_close_matches(wrong, known, n=1, cutoff=0.5)
+    if close:
+        return f"did you mean {'.'.join([*map(str, location[:-1]), close[0]])!r}?"
     return f"known here: {', '.join(known)}"
 
 

@@ -17,6 +17,9 @@ from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.config import RunConfig, TrainingConfig
 from heedful.training.preparation import Choice, CorpusSize
 
+SPECIALS_AND_BYTES = 300
+"""What every vocabulary holds before any letter, rounded up."""
+
 
 def demo() -> RunConfig:
     """The embedded grammar in a minute: whole words, so that the pictures show words."""
@@ -105,7 +108,8 @@ def auto(size: CorpusSize) -> tuple[RunConfig, str]:
     else:
         start, kind, dropout, layers = small(), "large", 0.1, 4
         epochs = max(3, min(20, round(2_000_000 / size.pairs)))
-    vocabulary = auto_vocabulary(words, start.tokenizer.vocabulary)
+    letters = min(size.alphabet, start.tokenizer.alphabet)
+    vocabulary = max(auto_vocabulary(words, start.tokenizer.vocabulary), SPECIALS_AND_BYTES + letters + 200)
     updates = words / 2 * 1.3 / start.batches.tokens * epochs  # of half the words, 1.3 pieces each
     warmup = max(50, min(start.training.warmup, round(updates / 8)))
     config = start.model_copy(
@@ -149,7 +153,9 @@ def chooser(settings: Settings) -> Choice:
         config, reason = auto(size) if name == "auto" else (PRESETS[name](), f"preset {name}")
         return with_settings(config, settings), reason + _told(settings)
 
-    choose(CorpusSize(50_000, 5_000_000))  # a wrong setting is an error now, not after the corpus was read
+    choose(
+        CorpusSize(50_000, 5_000_000, 100)
+    )  # a wrong setting is an error now, not after the corpus was read
     return choose
 
 

@@ -35,7 +35,7 @@ def check_checkpoints_whole(folder: Path) -> None:
         assert read_state(path).update == int(path.name)
         for name in ("weights", "optimizer"):
             with safe_open(path / f"{name}.safetensors", "pt") as file:
-                assert file.keys()
+                assert file.keys() or int(path.name) == 0  # Adam has no moments before the first update
 
 
 def resume_words(pairs: Path, folder: Path) -> list[str]:

@@ -16,7 +16,6 @@ from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.decoding.sampling import likeliest, new_draw, write
 from heedful.decoding.search import output_limits, search
 from heedful.engines.base import Alternative, Translation
-from heedful.errors import HeedfulError
 from heedful.text.sentences import Segment, split_text
 from heedful.text.tokenizer import END, PAD
 
@@ -70,7 +69,6 @@ class NativeEngine:
         result = []
         for source, target in zip(sources, targets, strict=True):
             ids = self.bundle.tokenizer.target.encode(unicodedata.normalize("NFC", target))
-            self._check_fits(max(len(ids), len(self._encoded(source))) + 1)
             gained = self.model.score(
                 self._padded([self._encoded(source)]), torch.tensor([[*ids, END]], device=self.device)
             )
@@ -83,19 +81,24 @@ class NativeEngine:
         settings = search or self.bundle.config.search
         forced = self._prefix(prefix)
         for segment in self._segments(text):
-            source = self._padded([self._encoded(segment.text)])
-            choose = new_draw(settings, 1) if settings.method == "sample" else likeliest
-            limits = self._limits(source, settings, [forced])
-            written: list[int] = []
-            shown = ""
-            for step in write(self.model, source, limits, [forced], choose):
-                written += [token for _, token, _ in step if token != END]
-                whole = self.bundle.tokenizer.target.decode(written)
-                if not whole.endswith("\ufffd"):  # in the middle of a character spelled in bytes
-                    yield whole[len(shown) :]
-                    shown = whole
+            if segment.text:
+                yield from self._streamed(segment.text, settings, forced)
+                forced = []
             yield segment.separator
-            forced = []
+
+    def _streamed(self, text: str, settings: SearchConfig, forced: list[int]) -> Iterator[str]:
+        source = self._padded([self._encoded(text)])
+        choose = new_draw(settings, 1) if settings.method == "sample" else likeliest
+        limits = [max(limit, len(forced) + 1) for limit in self._limits(source, settings)]
+        written: list[int] = []
+        whole = shown = ""
+        for step in write(self.model, source, limits, [forced], choose):
+            written += [token for _, token, _ in step if token != END]
+            whole = self.bundle.tokenizer.target.decode(written)
+            if not whole.endswith("\ufffd"):  # in the middle of a character spelled in bytes
+                yield whole[len(shown) :]
+                shown = whole
+        yield whole[len(shown) :]
 
     # ---- text to jobs
 
@@ -127,26 +130,17 @@ class NativeEngine:
         for group in _groups([len(job.ids) for job in jobs], settings):
             source = self._padded([jobs[i].ids for i in group])
             prefixes = [jobs[i].prefix for i in group]
-            limits = self._limits(source, settings, prefixes)
+            limits = self._limits(source, settings)
             results = search(self.model, source, settings, limits=limits, prefixes=prefixes)
             for i, hypotheses in zip(group, results, strict=True):
                 found[i] = hypotheses
         return found
 
-    def _limits(self, source: Tensor, settings: SearchConfig, prefixes: Sequence[list[int]]) -> list[int]:
+    def _limits(self, source: Tensor, settings: SearchConfig) -> list[int]:
         limits = output_limits(source, settings)
         if self.model.config.positions == "learned":
-            self._check_fits(max(map(len, prefixes)) + 1)
             limits = [min(limit, self.model.config.longest) for limit in limits]
         return limits
-
-    def _check_fits(self, length: int) -> None:
-        longest = self.model.config.longest
-        if self.model.config.positions == "learned" and length > longest:
-            raise HeedfulError(
-                f"{length} tokens are too many: this model's learned positions end at {longest}",
-                hint="shorten the text",
-            )
 
     # ---- hypotheses to text
 

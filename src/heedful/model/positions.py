@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from heedful.errors import HeedfulError
+
 
 def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; rows ``first`` and on.
@@ -45,5 +47,9 @@ class LearnedPositions(nn.Module):
     def forward(self, length: int, first: int = 0) -> Tensor:
         """Rows ``first`` to ``first + length``: (length, width)."""
         if first + length > len(self.table):
-            raise ValueError(f"position {first + length} is past the learned table of {len(self.table)} rows")
+            longest = len(self.table)
+            raise HeedfulError(
+                f"{first + length} tokens are too many: this model's learned positions end at {longest}",
+                hint="give shorter sentences, or train with a larger model.longest",
+            )
         return self.table[first : first + length]

@@ -32,6 +32,7 @@ class CorpusSize:
 
     pairs: int
     characters: int  # of both sides
+    alphabet: int  # different characters
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +85,13 @@ def _prepare(
     config, reason = choose(size)
     report.say(reason)
     training, validation, notes = _divided(inputs, pairs_path, config, report)
-    write_tsv(validation, folder / "validation.tsv")
     report.say(f"training the {config.tokenizer.kind} tokenizer")
     tokenizer = PairTokenizer.train(training, config.tokenizer, inputs.languages)
     tokenizer.save(folder / "tokenizer.json")
+    readable = [pair for pair in validation if _longest_side(pair, tokenizer) < config.model.longest]
+    if not readable:
+        raise HeedfulError(f"every validation pair has more than {config.model.longest} tokens")
+    write_tsv(readable, folder / "validation.tsv")
     notes += _encoded(training, tokenizer, folder / "training", config.model.longest, report)
     for note in notes:
         report.say(note)
@@ -186,6 +190,10 @@ def _encoded(
     return notes + [f"dropped {too_long:,}: more than {longest} tokens (model.longest)"] * (too_long > 0)
 
 
+def _longest_side(pair: Pair, tokenizer: PairTokenizer) -> int:
+    return max(len(tokenizer.source.encode(pair.source)), len(tokenizer.target.encode(pair.target)))
+
+
 def _vocabulary(tokenizer: PairTokenizer) -> str:
     if tokenizer.joint:
         return f"{tokenizer.source.size:,}, joint"
@@ -194,10 +202,12 @@ def _vocabulary(tokenizer: PairTokenizer) -> str:
 
 def _measured(path: Path) -> CorpusSize:
     pairs = characters = 0
+    alphabet: set[str] = set()
     for pair in cleaned_pairs(path):
         pairs += 1
         characters += len(pair.source) + len(pair.target)
-    return CorpusSize(pairs, characters)
+        alphabet.update(pair.source, pair.target)
+    return CorpusSize(pairs, characters, len(alphabet))
 
 
 def _chunks(items: Iterable[Pair], size: int) -> Iterator[list[Pair]]:

@@ -6,6 +6,7 @@ MODEL/training/        run.json, data/, metrics.jsonl, checkpoints/
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import torch
@@ -48,6 +49,12 @@ def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
             "threads": settings.get("training", {}).get("threads") or available_cores(),
         },
     )
+
+
+def forget_unprepared(folder: Path) -> None:
+    """Remove a run that failed before it had anything to keep, so that the corrected command can be given."""
+    if not (folder / "training" / "data" / "prepared.json").exists():
+        shutil.rmtree(folder)
 
 
 def read_run(folder: Path) -> tuple[Inputs, Settings, int]:

@@ -1,0 +1,38 @@
+"""Files and progress: whole or absent; said on standard error alone."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.files import write_bytes, write_json
+from heedful.progress import Reporter
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.json"
+    write_json(path, {"ключ": "значение"})
+    before = path.read_bytes()
+    assert "ключ" in before.decode()
+
+    def full(descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("heedful.files.os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_bytes(path, b"new")
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr("heedful.progress.SECONDS_BETWEEN_LINES", 0.0)
+    assert list(Reporter().track("abc", "reading", 3, "letters")) == ["a", "b", "c"]
+    lines = told.getvalue().splitlines()
+    assert len(lines) == 3
+    assert lines[2] == "reading: 3 of 3 letters, 0:00 left"
+    assert list(Reporter(quiet=True).track("abc", "reading")) == ["a", "b", "c"]
+    assert len(told.getvalue().splitlines()) == 3
