@@ -16,9 +16,9 @@ from heedful.training.schedule import learning_rate
 SIZES = [100, 3_000, 30_000, 300_000, 10_000_000]
 
 
-def corpus(pairs: int) -> CorpusSize:
+def corpus(pairs: int, alphabet: int = 89) -> CorpusSize:
     """Sentences of about 100 characters, both sides together 200: as in newspapers."""
-    return CorpusSize(pairs, pairs * 200)
+    return CorpusSize(pairs, pairs * 200, alphabet)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -90,6 +90,13 @@ def test_auto_grows_with_the_corpus() -> None:
     assert configs[0].tokenizer.vocabulary < 1000
     assert configs[0].model.width < configs[-1].model.width
     assert configs[0].model.dropout > configs[-1].model.dropout
+
+
+def test_auto_has_room_for_every_letter() -> None:
+    """Chinese has thousands; those beyond ``tokenizer.alphabet`` are spelled in bytes anyway."""
+    few, many, most = (auto(corpus(100, letters))[0].tokenizer for letters in (89, 1999, 7001))
+    assert few.vocabulary < 1999 + 256 < many.vocabulary
+    assert most.vocabulary == many.vocabulary + most.alphabet - 1999
 
 
 def test_auto_warms_up_in_a_part_of_the_run() -> None:

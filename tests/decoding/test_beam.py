@@ -134,6 +134,16 @@ def test_a_beam_sees_what_greedy_misses() -> None:
     assert two.log_probability == pytest.approx(math.log(0.36), abs=1e-6)
 
 
+def test_an_output_that_ends_leaves_its_place_to_another() -> None:
+    """END is the likeliest at once; the third best word still gets into a beam of two, and ends next."""
+    table = torch.zeros(1, 4, 4, dtype=torch.float64)
+    table[0, PAD] = torch.tensor([0.0, 0.4, 0.35, 0.25])
+    table[0, 2] = torch.tensor([0.0, 0.1, 0.8, 0.1])
+    table[0, 3] = torch.tensor([0.0, 0.9, 0.1, 0.0])
+    found = beam_search(MarkovChain(table), sources([0]), SearchConfig(beam=2), [9], [()])[0]
+    assert [(h.tokens, h.complete) for h in found] == [((), True), ((3,), True)]
+
+
 @pytest.mark.parametrize("beam", [2, 3, 5])
 def test_company_and_order_change_nothing(beam: int) -> None:
     model, source = new_model(5), padded_source(LENGTHS)

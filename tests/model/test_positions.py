@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from heedful.errors import HeedfulError
 from heedful.model.positions import LearnedPositions, SinusoidalPositions, sinusoids
 
 
@@ -64,5 +65,7 @@ def test_learned_table_ends() -> None:
     positions = LearnedPositions(6, longest=11)
     assert torch.equal(positions(4, 7), positions.table[7:11])
     assert positions.table.requires_grad
-    with pytest.raises(ValueError, match="position 12 is past the learned table of 11 rows"):
+    with pytest.raises(HeedfulError, match="12 tokens are too many") as caught:
         positions(5, 7)
+    assert "positions end at 11" in str(caught.value)
+    assert "model.longest" in caught.value.hint

@@ -41,6 +41,8 @@ class TrainingConfig(Config):
     """Batches added up before each update: large updates in little memory."""
     validate_every: int = Field(0, ge=0)
     """Updates between validations, each of which also writes a checkpoint; 0 for once an epoch."""
+    save_minutes: float = Field(10.0, gt=0)
+    """Minutes after which a checkpoint is written in any case, so that a power cut costs no more."""
     bleu_sentences: int = Field(200, ge=0)
     """Validation sentences translated (greedily) for BLEU and chrF; 0 for none."""
     patience: int = Field(0, ge=0)

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -78,6 +78,8 @@ class Run:
     optimizer: torch.optim.Optimizer
     state: TrainingState
     report: Reporter
+    saved: float = field(default_factory=time.monotonic)
+    """When the last checkpoint was written."""
 
     @property
     def checkpoint_folder(self) -> Path:
@@ -107,7 +109,7 @@ def train_to_end(run: Run) -> None:
     """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
     plan = run.plan
     if not checkpoints(run.checkpoint_folder):
-        save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
+        _save(run)
     meter = _Meter(run)
     run.model.train()
     with (
@@ -118,9 +120,10 @@ def train_to_end(run: Run) -> None:
             _one_update(run, meter, task)
             if plan.validates_after(run.state.update):
                 _validate_and_save(run, meter)
-            if noted:
+            elif noted or time.monotonic() - run.saved > 60 * plan.settings.save_minutes:
                 meter.write()
-                save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
+                _save(run)
+            if noted:
                 raise StoppedError(
                     noted[0],
                     hint=f"update {run.state.update:,} is saved; go on with: "
@@ -156,10 +159,17 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
         state.best_loss, state.best_update, state.stale = result.loss, state.update, 0
     meter.write_validation(result)
     run.report.say(_validation_line(run, result))
-    save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, state)
-    regular = run.regular_checkpoints()[-settings.keep :]
-    prune(run.checkpoint_folder, {int(path.name) for path in regular} | {state.best_update})
+    _save(run)
     meter.restart()
+
+
+def _save(run: Run) -> None:
+    """Write a checkpoint; of the others keep the newest regular ones and the best."""
+    save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
+    regular = run.regular_checkpoints()[-run.plan.settings.keep :]
+    kept = {int(path.name) for path in regular} | {run.state.best_update, run.state.update}
+    prune(run.checkpoint_folder, kept)
+    run.saved = time.monotonic()
 
 
 def _validation_line(run: Run, result: Validation) -> str:
