@@ -36,7 +36,11 @@ def test_later_wins_section_by_section() -> None:
         ({"epochs": 3}, "unknown setting 'epochs'", "'training.epochs'"),
         ({"model": {"zzz": 3}}, "unknown setting 'model.zzz'", "known here: width, heads"),
         ({"model": {"width": "wide"}}, "setting 'model.width': 'wide' should be a valid integer", "d_model"),
-        ({"model": {"dropout": 1.5}}, "setting 'model.dropout': 1.5 should be less than 1", "P_drop"),
+        (
+            {"model": {"dropout": 1.5}},
+            "setting 'model.dropout': 1.5 should be less than or equal to 0.9",
+            "P_drop",
+        ),
         ({"model": {"norm": "mid"}}, "setting 'model.norm': 'mid' should be 'post' or 'pre'", "residual"),
         ({"model": 3}, "setting 'model'", ""),
         ({"training": {"average": 9}}, "averaging 9 checkpoints needs as many kept, not 5", "training.keep"),

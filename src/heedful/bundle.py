@@ -65,10 +65,17 @@ class Bundle:
         folder = Path(folder)
         config = _read_config(folder)
         tokenizer = PairTokenizer.load(folder / "tokenizer.json")
+        sizes = (tokenizer.source.size, tokenizer.target.size)
+        if sizes != (config.model.source_vocabulary, config.model.target_vocabulary):
+            raise HeedfulError(
+                f"the tokenizer of {folder} has {sizes[0]} and {sizes[1]} entries, its config.json says "
+                f"{config.model.source_vocabulary} and {config.model.target_vocabulary}",
+                hint="copy the model folder again",
+            )
         model = Transformer(config.model)
         load_parameters(model, read_tensors(folder / "weights.safetensors"), folder)
         card = folder / "README.md"
-        text = card.read_text(encoding="utf-8") if card.is_file() else ""
+        text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
         return cls(config, tokenizer, model.to(device).eval(), text)
 
 

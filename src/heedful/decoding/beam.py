@@ -38,7 +38,7 @@ def beam_search(
     for length in range(max(limits)):
         step_scores, state = decoder.step(last, state)
         log_probabilities = step_scores.view(*live.totals.shape, -1)
-        _force(log_probabilities, live, prefixes, length)
+        log_probabilities = _forced(log_probabilities, live, prefixes, length)
         rows, live = _grown(live, log_probabilities, config, finished)
         stay = [
             line
@@ -54,7 +54,8 @@ def beam_search(
         state = state.reorder(rows)
         last = live.tokens[:, :, -1].flatten()
     # A translation that ended is better than any that did not.
-    return [sorted(each, key=lambda h: (h.complete, h.score), reverse=True) for each in finished]
+    best_first = (sorted(each, key=lambda h: (h.complete, h.score), reverse=True) for each in finished)
+    return [each[: config.beam] for each in best_first]
 
 
 def _nothing_written(source: Tensor) -> _Live:
@@ -65,14 +66,17 @@ def _nothing_written(source: Tensor) -> _Live:
     )
 
 
-def _force(log_probabilities: Tensor, live: _Live, prefixes: Prefixes, length: int) -> None:
-    """Hide every next word but the one the prefix asks for."""
-    for line, sentence in enumerate(live.sentences):
-        if length < len(prefixes[sentence]):
-            token = prefixes[sentence][length]
-            wanted = log_probabilities[line, :, token].clone()
-            log_probabilities[line] = -torch.inf
-            log_probabilities[line, :, token] = wanted
+def _forced(log_probabilities: Tensor, live: _Live, prefixes: Prefixes, length: int) -> Tensor:
+    """Every next word hidden but the one the prefix asks for."""
+    lines = [line for line, sentence in enumerate(live.sentences) if length < len(prefixes[sentence])]
+    if not lines:
+        return log_probabilities
+    forced = log_probabilities.clone()
+    for line in lines:
+        token = prefixes[live.sentences[line]][length]
+        forced[line] = -torch.inf
+        forced[line, :, token] = log_probabilities[line, :, token]
+    return forced
 
 
 def _grown(
@@ -112,7 +116,7 @@ def _grown(
 
 def _appended(history: Tensor, origin: Tensor, new: Tensor) -> Tensor:
     chosen = history.gather(1, origin[:, :, None].expand(-1, -1, history.size(2)))
-    return torch.cat([chosen, new[:, :, None].to(history.dtype)], dim=2)
+    return torch.cat([chosen.to(new.dtype), new[:, :, None]], dim=2)
 
 
 def _kept(live: _Live, lines: list[int]) -> _Live:

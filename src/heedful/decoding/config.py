@@ -17,16 +17,16 @@ class SearchConfig(Config):
     length_penalty: float = Field(0.6, ge=0)
     """Scores are divided by ((5 + length) / 6) ^ this [alpha]; 0 favours short translations."""
     extra_length: int = Field(50, ge=1)
-    """A translation has at most the length of the source plus this many tokens."""
+    """A translation has at most the length of the source plus this many tokens, its end included."""
     n_best: int = Field(1, ge=1, le=100)
     """Translations returned for each sentence."""
-    temperature: float = Field(1.0, gt=0)
+    temperature: float = Field(1.0, ge=1e-4, le=100)
     """Sampling: below 1 bolder words, above 1 rarer ones."""
     top_k: int = Field(0, ge=0)
     """Sampling: only among the k likeliest words; 0 for all."""
     top_p: float = Field(1.0, gt=0, le=1)
     """Sampling: only among the likeliest words that together reach this probability."""
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=2**31)
     """Sampling: the same seed draws the same words for the same sentence."""
     batch_tokens: int = Field(4096, ge=1)
     """Padded source tokens translated together, counted once for each hypothesis."""

@@ -25,6 +25,8 @@ def search(
     prefixes: Prefixes | None = None,
 ) -> list[list[Hypothesis]]:
     """The ``n_best`` translations of each sentence of padded source ids, best first."""
+    if not source.size(0):
+        return []
     limits = limits or output_limits(source, config)
     prefixes = prefixes or [()] * source.size(0)
     limits = [max(limit, len(prefix) + 1) for limit, prefix in zip(limits, prefixes, strict=True)]
@@ -37,6 +39,6 @@ def search(
 
 
 def output_limits(source: Tensor, config: SearchConfig) -> list[int]:
-    """The paper's longest output: source length + 50 tokens (END not counted on either side)."""
+    """The paper's longest output: source length (without END) + 50 tokens, END included."""
     lengths: list[int] = ((source != PAD).sum(1) - 1 + config.extra_length).tolist()
     return lengths

@@ -31,11 +31,11 @@ class Architecture(Config):
     """Normalise after each residual sum (the paper) or before each sublayer (steadier)."""
     activation: Literal["relu", "gelu"] = "relu"
     """Between the two linear maps of the feed-forward network."""
-    dropout: float = Field(0.1, ge=0, lt=1)
+    dropout: float = Field(0.1, ge=0, le=0.9)
     """Share of numbers dropped from embeddings and every sublayer's output [P_drop]."""
-    attention_dropout: float = Field(0.0, ge=0, lt=1)
+    attention_dropout: float = Field(0.0, ge=0, le=0.9)
     """Share of attention weights dropped."""
-    activation_dropout: float = Field(0.0, ge=0, lt=1)
+    activation_dropout: float = Field(0.0, ge=0, le=0.9)
     """Share of numbers dropped after the activation of the feed-forward network."""
     attention_bias: bool = True
     """Whether W^Q, W^K, W^V and W^O come with biases."""

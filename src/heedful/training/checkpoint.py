@@ -5,13 +5,13 @@
 Nothing about random numbers is kept: those of update n depend on (seed, n) alone.
 """
 
-import json
 import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from pydantic import ConfigDict, TypeAdapter
 from torch import Tensor
 
 from heedful.bundle import load_parameters, named_parameters, read_tensors, write_tensors
@@ -24,6 +24,8 @@ from heedful.model.transformer import Transformer
 class TrainingState:
     """How far a run is, apart from its weights."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     update: int = 0
     best_loss: float = float("inf")
     best_update: int = 0
@@ -33,6 +35,9 @@ class TrainingState:
     """Target tokens learned from."""
     seconds: float = 0.0
     """Spent training, over all sittings."""
+
+
+STATE = TypeAdapter(TrainingState)
 
 
 def save_checkpoint(
@@ -66,8 +71,8 @@ def load_checkpoint(path: Path, model: Transformer, optimizer: torch.optim.Optim
 def read_state(path: Path) -> TrainingState:
     """How far the run of this checkpoint was."""
     try:
-        return TrainingState(**json.loads((path / "state.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
+        return STATE.validate_json((path / "state.json").read_bytes())
+    except (OSError, ValueError) as error:
         raise HeedfulError(
             f"checkpoint {path} is damaged: {error}", hint=f"delete it to go on from the one before: {path}"
         ) from None
@@ -83,7 +88,9 @@ def prune(folder: Path, keep: set[int]) -> None:
     for path in checkpoints(folder):
         if int(path.name) not in keep:
             # Renamed first: a kill in the middle of the deletion must not leave half a checkpoint.
-            path.rename(path.with_name(path.name + ".partial"))
+            doomed = path.with_name(path.name + ".partial")
+            shutil.rmtree(doomed, ignore_errors=True)
+            path.rename(doomed)
     for leftover in folder.glob("*.partial"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -109,13 +116,19 @@ def _moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, 
 def _restore_moments(
     model: Transformer, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 ) -> None:
+    if not tensors:  # before the first update Adam has none
+        return
+    fused = optimizer.defaults["fused"]  # fused Adam counts steps on the parameter's device
     for name, parameter in model.named_parameters():
+        try:
+            found = {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
+        except KeyError as missing:
+            raise HeedfulError(
+                f"the checkpoint has no {missing}", hint="delete it to use the one before"
+            ) from None
         optimizer.state[parameter] = {
-            kind: tensors[f"{kind}/{name}"].to(parameter.device)
-            if kind != "step"
-            else tensors[f"step/{name}"]
-            for kind in ("step", "exp_avg", "exp_avg_sq")
-            if f"{kind}/{name}" in tensors
+            kind: tensor.to(parameter.device) if fused or kind != "step" else tensor
+            for kind, tensor in found.items()
         }
 
 

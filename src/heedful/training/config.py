@@ -53,7 +53,7 @@ class TrainingConfig(Config):
     """Newest checkpoints kept, besides the best."""
     held_out: int = Field(0, ge=0)
     """Sentences set aside for validation when none are given; 0 to choose by the corpus's size."""
-    seed: int = 1
+    seed: int = Field(1, ge=0, lt=2**31)
     """Of weights, batch order and dropout: the same seed gives the same model."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
