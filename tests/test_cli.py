@@ -275,6 +275,8 @@ class TestWrongInput:
         assert "formats: text, tsv, jsonl" in self.failed("translate", quick_model, "--format", "xml", "x")
         assert "has no effect here" in self.failed("translate", quick_model, "--set", "model.width=3", "x")
         assert "cannot be used" in self.failed("translate", quick_model, "--device", "warp", "x")
+        assert "is a section" in self.failed("translate", quick_model, "--set", "search=3", "x")
+        assert "valid integer" in self.failed("translate", quick_model, "--set", "search.n_best=many", "x")
         told = self.failed("translate", quick_model, "--beam", "2", "--n-best", "3", "x")
         assert "a beam of 2 cannot give 3 translations" in told
 

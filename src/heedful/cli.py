@@ -125,7 +125,7 @@ def translate(
     quiet: Quiet = False,
 ) -> None:
     """Translate texts, a file, or standard input, line by line."""
-    from heedful.commands import TranslateOptions, translate_command
+    from heedful.commands.translate import TranslateOptions, translate_command
     from heedful.progress import Reporter
 
     given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
@@ -155,7 +155,7 @@ def evaluate(
     quiet: Quiet = False,
 ) -> None:
     """Translate the source side and score it against the target side: BLEU, chrF, TER, loss."""
-    from heedful.commands import evaluate_command
+    from heedful.commands.evaluate import evaluate_command
     from heedful.progress import Reporter
 
     search = {} if beam is None else {"beam": beam}
@@ -169,7 +169,7 @@ def evaluate(
 @corpus_app.command("stats")
 def corpus_stats(pairs: Pairs) -> None:
     """Count pairs, words and characters, and what cleaning would drop."""
-    from heedful.commands import corpus_statistics
+    from heedful.commands.corpus import corpus_statistics
 
     for line in corpus_statistics(pairs):
         print(line)
@@ -182,7 +182,7 @@ def corpus_clean(
     settings: Set = [],  # noqa: B006
 ) -> None:
     """Write the pairs that are fit to learn from, and say what fell out and why."""
-    from heedful.commands import clean_corpus
+    from heedful.commands.corpus import clean_corpus
 
     for line in clean_corpus(pairs, output, settings):
         print(line)
@@ -195,7 +195,7 @@ def corpus_split(
     held_out: Annotated[int | None, typer.Option(help="Source sentences to hold out.")] = None,
 ) -> None:
     """Split pairs into a training and a held-out part; no sentence is in both."""
-    from heedful.commands import split_corpus
+    from heedful.commands.corpus import split_corpus
 
     for line in split_corpus(pairs, output, held_out):
         print(line)

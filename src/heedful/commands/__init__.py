@@ -1,0 +1,1 @@
+"""What the verbs do, as functions that a test or a script can call; `cli` only parses."""

@@ -1,0 +1,57 @@
+"""``heedful corpus``: look at, clean and split files of pairs. Nothing here needs torch."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from heedful.commands.options import only_section
+from heedful.config import parsed_overrides
+from heedful.corpora.filters import CleaningConfig, CleaningReport, clean, cleaned_pairs
+from heedful.corpora.formats import check_inputs, read_pairs, write_tsv
+from heedful.corpora.split import split
+
+
+def corpus_statistics(paths: Sequence[Path]) -> list[str]:
+    """Size of a corpus after cleaning, and what cleaning dropped."""
+    check_inputs(paths)
+    report = CleaningReport()
+    sides: list[dict[str, int]] = [{"words": 0, "characters": 0, "longest": 0} for _ in range(2)]
+    for pair in clean(read_pairs(paths), CleaningConfig(), report):
+        for side, text in zip(sides, pair, strict=True):
+            side["words"] += len(text.split())
+            side["characters"] += len(text)
+            side["longest"] = max(side["longest"], len(text))
+    kept = max(1, report.kept)
+    return report.lines() + [
+        f"{name}: {side['words']:,} words, {side['characters']:,} characters, "
+        f"{side['characters'] / kept:.1f} a sentence, longest {side['longest']:,}"
+        for name, side in zip(("source", "target"), sides, strict=True)
+    ]
+
+
+def clean_corpus(paths: Sequence[Path], output: Path, settings: Sequence[str]) -> list[str]:
+    """Write the cleaned pairs; returns the report."""
+    check_inputs(paths)
+    config = CleaningConfig.checked(only_section(parsed_overrides(settings), "cleaning"))
+    report = CleaningReport()
+    write_tsv(clean(read_pairs(paths), config, report), output)
+    return [*report.lines(), f"written to {output}"]
+
+
+def split_corpus(paths: Sequence[Path], folder: Path, held_out: int | None) -> list[str]:
+    """Write ``train.tsv`` and ``held-out.tsv``; returns a report."""
+    check_inputs(paths)
+    folder.mkdir(parents=True, exist_ok=True)
+    pairs_path = folder / "pairs.tsv.partial"  # read several times, which standard input could not be
+    report = CleaningReport()
+    try:
+        write_tsv(clean(read_pairs(paths), CleaningConfig(), report), pairs_path)
+        parts = split(lambda: cleaned_pairs(pairs_path), held_out)
+        write_tsv(parts.training(), folder / "train.tsv")
+        write_tsv(parts.held_out, folder / "held-out.tsv")
+    finally:
+        pairs_path.unlink(missing_ok=True)
+    lines = [f"{parts.training_pairs:,} pairs to {folder / 'train.tsv'}"]
+    lines.append(f"{len(parts.held_out):,} pairs to {folder / 'held-out.tsv'}")
+    if parts.leaks:
+        lines.append(f"{parts.leaks:,} in neither: training has their translation")
+    return report.lines() + lines

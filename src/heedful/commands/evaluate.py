@@ -1,0 +1,85 @@
+"""``heedful evaluate``: a model's scores on given pairs."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.api import load
+from heedful.commands.options import one_line, search_settings
+from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
+from heedful.corpora.formats import check_inputs, read_pairs
+from heedful.engines.base import Translation
+from heedful.engines.lines import translate_lines
+from heedful.engines.native import NativeEngine
+from heedful.errors import HeedfulError
+from heedful.evaluation import corpus_scores
+from heedful.files import write_text
+from heedful.progress import Reporter
+from heedful.training.validation import pairs_loss
+
+
+def evaluate_command(
+    model: Path,
+    pairs: Sequence[Path],
+    output: Path | None,
+    each: Path | None,
+    search: Mapping[str, Any],
+    settings: Sequence[str],
+    *,
+    device: str,
+    report: Reporter,
+) -> list[str]:
+    """Scores of a model on pairs, as lines to print."""
+    check_inputs(pairs)
+    engine = load(model, device=device)
+    settled = search_settings(engine.bundle.config.search, search, settings)
+    test = _usable(pairs, engine.bundle.config.languages, report)
+    found = list(
+        report.track(
+            translate_lines(engine, (pair.source for pair in test), settled),
+            "translating",
+            len(test),
+            "lines",
+        )
+    )
+    texts = [translation.text for translation in found]
+    loss = pairs_loss(engine.model, engine.bundle.tokenizer, test)
+    if output:
+        write_text(output, "".join(f"{one_line(text)}\n" for text in texts))
+    if each:
+        _write_each(each, engine, test, found)
+    scores = corpus_scores(texts, [pair.target for pair in test])
+    return [
+        f"{len(test):,} pairs, beam {settled.beam}, length penalty {settled.length_penalty:g}",
+        *(f"{score.name:5} {score.value:6.2f}   {score.signature}" for score in scores.values()),
+        f"loss  {loss:6.3f}   perplexity {math.exp(min(loss, 100)):.3f}",
+    ]
+
+
+def _usable(paths: Sequence[Path], languages: tuple[str, str] | None, report: Reporter) -> list[Pair]:
+    """All pairs with both sides, duplicates and all: a test set is scored as it is."""
+    counts = CleaningReport()
+    as_it_is = CleaningConfig(max_characters=0, max_ratio=0, deduplicate=False)
+    records = read_pairs(paths, fields=languages or ("source", "target"))
+    pairs = list(clean(records, as_it_is, counts))
+    if counts.dropped:
+        for line in counts.lines():
+            report.say(line)
+    if not pairs:
+        raise HeedfulError(f"no usable pair in {' and '.join(map(str, paths))}")
+    return pairs
+
+
+def _write_each(
+    path: Path, engine: NativeEngine, pairs: Sequence[Pair], found: Sequence[Translation]
+) -> None:
+    references = engine.score([pair.source for pair in pairs], [pair.target for pair in pairs])
+    rows = ["source\treference\ttranslation\treference log-probability\ttranslation log-probability\n"]
+    for pair, reference, translation in zip(pairs, references, found, strict=True):
+        best = translation.alternatives[0]
+        rows.append(
+            f"{pair.source}\t{pair.target}\t{one_line(best.text)}"
+            f"\t{reference.log_probability:.4f}\t{best.log_probability:.4f}\n"
+        )
+    write_text(path, "".join(rows))

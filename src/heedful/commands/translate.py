@@ -1,0 +1,134 @@
+"""``heedful translate``: texts, a file or a stream, line by line."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from heedful.api import load
+from heedful.commands.options import one_line, search_settings
+from heedful.corpora.lines import STANDARD_INPUT, read_lines
+from heedful.decoding.config import SearchConfig
+from heedful.engines.base import Translation
+from heedful.engines.lines import translate_lines
+from heedful.engines.native import NativeEngine
+from heedful.errors import HeedfulError
+from heedful.progress import Reporter
+
+FORMATS = ("text", "tsv", "jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class TranslateOptions:
+    """The command line of ``heedful translate``."""
+
+    model: Path
+    texts: tuple[str, ...] = ()
+    source: Path | None = None
+    output: Path | None = None
+    form: str = ""
+    prefix: str = ""
+    stream: bool = False
+    device: str = "auto"
+    search: Mapping[str, Any] | None = None
+    settings: tuple[str, ...] = ()
+
+
+def translate_command(options: TranslateOptions, report: Reporter) -> None:
+    """Translate what is given; to standard output or a file."""
+    if options.form and options.form not in FORMATS:
+        raise HeedfulError(f"there is no format {options.form!r}", hint=f"formats: {', '.join(FORMATS)}")
+    if options.texts and options.source:
+        raise HeedfulError("both texts and --input were given", hint="give one of them")
+    if options.source:
+        _check_readable(options.source)
+    engine = load(options.model, device=options.device)
+    search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
+    lines = iter(options.texts) if options.texts else _lines(options.source or STANDARD_INPUT, report)
+    if options.stream:
+        _stream(engine, lines, search, options.prefix)
+        return
+    form = options.form or ("tsv" if search.n_best > 1 else "text")
+    if options.prefix:
+        texts = list(lines)
+        found: Iterable[Translation] = engine.translate(texts, search, [options.prefix] * len(texts))
+    else:
+        found = translate_lines(engine, lines, search)
+    incomplete = 0
+    with _opened(options.output) as file:
+        if options.output or not sys.stdout.isatty():  # a bar would mingle with the translations
+            found = report.track(found, "translating", unit="lines")
+        for number, translation in enumerate(found, start=1):
+            file.write(_written(number, translation, form))
+            file.flush()
+            incomplete += not translation.complete
+    if incomplete:
+        report.say(
+            f"warning: {incomplete:,} translations stopped at the longest length "
+            "(source + search.extra_length tokens) before they ended"
+        )
+
+
+def _check_readable(path: Path) -> None:
+    """A missing input is an error before the model is loaded."""
+    if path != STANDARD_INPUT and not path.is_file():
+        raise HeedfulError(f"no such file: {path}")
+
+
+def _lines(path: Path, report: Reporter) -> Iterator[str]:
+    for line in read_lines(path):
+        if line.fault:
+            report.say(f"warning: line {line.number:,}: {line.fault}; its translation is left empty")
+        yield line.text
+
+
+def _stream(engine: NativeEngine, lines: Iterable[str], search: SearchConfig, prefix: str) -> None:
+    for line in lines:
+        for part in engine.stream(line, search, prefix):
+            print(part, end="", flush=True)
+        print(flush=True)
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that gets its name only when it is complete."""
+    if path is None:
+        yield sys.stdout
+        return
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
+    partial.replace(path)
+
+
+def _written(number: int, translation: Translation, form: str) -> str:
+    if form == "text":
+        return one_line(translation.text) + "\n"
+    if form == "jsonl":
+        return json.dumps(_as_json(number, translation), ensure_ascii=False) + "\n"
+    return "".join(
+        f"{number}\t{rank}\t{alternative.score:.4f}\t{one_line(alternative.text)}\n"
+        for rank, alternative in enumerate(translation.alternatives, start=1)
+    )
+
+
+def _as_json(number: int, translation: Translation) -> dict[str, Any]:
+    return {
+        "line": number,
+        "source": translation.source,
+        "complete": translation.complete,
+        "segments": translation.segments,
+        "translations": [
+            {
+                "text": alternative.text,
+                "score": alternative.score,
+                "log_probability": alternative.log_probability,
+                "tokens": alternative.tokens,
+                "token_log_probabilities": alternative.token_log_probabilities,
+            }
+            for alternative in translation.alternatives
+        ],
+    }
