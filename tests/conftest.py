@@ -29,15 +29,13 @@ QUICK_SETTINGS = [
 """A model that trains in a second or two: it learns little, but goes the whole way."""
 
 
-def run_heedful(*words: str | Path, stdin: str | bytes = b"", cwd: Path | None = None) -> "Result":
+def run_heedful(*words: str | Path, stdin: bytes = b"", seconds: int = 300) -> "Result":
     """Run the command line in a process of its own."""
-    data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
         [sys.executable, "-m", "heedful", *map(str, words)],
-        input=data,
+        input=stdin,
         capture_output=True,
-        cwd=cwd,
-        timeout=300,
+        timeout=seconds,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
     )
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
