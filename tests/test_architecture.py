@@ -19,7 +19,8 @@ LAYERS = [
     {"corpora", "decoding", "evaluation"},
     {"model", "text"},
     {"config"},
-    {"errors", "files", "process", "progress"},
+    {"files"},
+    {"errors", "process", "progress"},
 ]
 """From top to bottom; names in one set ignore each other."""
 

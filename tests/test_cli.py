@@ -118,7 +118,7 @@ class TestTranslate:
             assert process.stdout.readline()  # comes although the input has not ended
         process.stdin.close()
         assert process.stdout.read() == b""
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=300) == 0
         process.stdout.close()
 
     def test_ctrl_c_while_waiting_for_input(self, quick_model: Path) -> None:
@@ -134,9 +134,19 @@ class TestTranslate:
         process.stdin.flush()
         assert process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=60) == 130
+        assert process.wait(timeout=300) == 130
         _, told = process.communicate()
         assert b"Fatal" not in told
+
+    def test_other_consoles_and_odd_bytes(self, quick_model: Path) -> None:
+        words = [sys.executable, "-m", "heedful", "translate", str(quick_model), "--format", "jsonl"]
+        environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+        done = subprocess.run([*words, b"caf\xff \xc3\xa9"], capture_output=True, env=environment, check=True)
+        assert json.loads(done.stdout)["source"] == "caf? é"
+        closed = subprocess.run(
+            ["sh", "-c", '"$@" <&-', "sh", *words], capture_output=True, env=environment, text=True
+        )
+        assert "standard input is closed" in closed.stderr
 
     def test_reader_that_leaves(self, quick_model: Path) -> None:
         """`heedful translate ... | head -1` ends quietly."""
@@ -250,6 +260,52 @@ class TestWrongInput:
         assert f"heedful train --resume {quick_model}" in told
         assert "no training to go on with" in self.failed("train", "--resume", tmp_path)
 
+    def test_a_corrected_command_can_be_given_again(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        """A start that learned nothing is no folder in the way."""
+        bad, folder = tmp_path / "bad.tsv", tmp_path / "m"
+        bad.write_text("one line only\n")
+        self.failed("train", bad, "-o", folder)
+        assert not folder.exists()
+        self.failed("train", grammar_pairs, "-o", folder, "--set", "training.device=cuda:77")
+        assert not folder.exists()
+        (folder / "training").mkdir(parents=True)  # killed before it had written anything
+        words = quick_train_words(grammar_pairs, folder)
+        assert run_heedful(*words, "--set", "training.updates=1").status == 0
+
+    def test_damaged_runs(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        folder = tmp_path / "m"
+        words = quick_train_words(grammar_pairs, folder)
+        assert run_heedful(*words, "--set", "training.updates=2").status == 0
+        damages = {
+            "run.json": ["{", "[]", "{}"],
+            "data/prepared.json": ["{", "{}"],
+            "data/validation.tsv": ["", "no tab\n"],
+        }
+        for name, contents in damages.items():
+            path = folder / "training" / name
+            good = path.read_bytes()
+            for content in contents:
+                path.write_text(content)
+                assert "anew" in self.failed("train", "--resume", folder), (name, content)
+            path.write_bytes(good)
+        (folder / "training" / "metrics.jsonl").write_bytes(b"5\n{}\n\xff")
+        assert run_heedful("train", "--resume", folder).status == 0
+
+    def test_settings_out_of_bounds(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        for setting in (
+            "training.rate=Infinity",
+            "training.threads=99999999999999",
+            "search.length_penalty=10000",
+            "search.extra_length=1e20",
+            "tokenizer.vocabulary=100000000000000000000",
+            "model.width=2000000",
+            "training.seed=-1",
+            "training.held_out=100000",
+        ):
+            told = self.failed("train", grammar_pairs, "-o", tmp_path / "m", "--set", setting)
+            assert "should be" in told or "too few to learn from" in told, setting
+        assert "pt-BR:en" in self.failed("train", grammar_pairs, "--languages", "zh-Hans-en")
+
     def test_damaged_models(self, quick_model: Path, tmp_path: Path) -> None:
         def broken(name: str, change: dict[str, bytes]) -> str:
             folder = tmp_path / name
@@ -274,9 +330,20 @@ class TestWrongInput:
         assert "no such file" in self.failed("translate", quick_model, "-i", tmp_path / "no.txt")
         assert "formats: text, tsv, jsonl" in self.failed("translate", quick_model, "--format", "xml", "x")
         assert "has no effect here" in self.failed("translate", quick_model, "--set", "model.width=3", "x")
-        assert "cannot be used" in self.failed("translate", quick_model, "--device", "warp", "x")
+        for device in ("warp", "meta", "cuda:77"):
+            assert "cannot be used" in self.failed("translate", quick_model, "--device", device, "x")
         assert "is a section" in self.failed("translate", quick_model, "--set", "search=3", "x")
         assert "valid integer" in self.failed("translate", quick_model, "--set", "search.n_best=many", "x")
+        assert "add --sample" in self.failed("translate", quick_model, "--seed", "3", "x")
+        assert "leave out --output" in self.failed(
+            "translate", quick_model, "--stream", "--format", "tsv", "x"
+        )
+        assert "use tsv or jsonl" in self.failed(
+            "translate", quick_model, "--format", "text", "--n-best", "2", "x"
+        )
+        assert "is a folder" in self.failed("translate", quick_model, "-o", tmp_path, "x")
+        assert "is a folder" in self.failed("translate", quick_model, "-i", tmp_path)
+        assert "there is no folder" in self.failed("translate", quick_model, "-o", tmp_path / "no" / "f", "x")
         told = self.failed("translate", quick_model, "--beam", "2", "--n-best", "3", "x")
         assert "a beam of 2 cannot give 3 translations" in told
 

@@ -46,7 +46,7 @@ def test_every_setting_has_a_meaning() -> None:
 
 
 def test_public_names() -> None:
-    assert heedful.__all__ == ["HeedfulError", "load", "resume", "train"]
+    assert heedful.__all__ == ["HeedfulError", "StoppedError", "load", "resume", "train"]
     for name in heedful.__all__:
         assert getattr(heedful, name)
 

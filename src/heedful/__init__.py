@@ -3,14 +3,14 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, StoppedError
 from heedful.process import prepare
 
 if TYPE_CHECKING:
     from heedful.api import load, resume, train
 
 __version__ = "0.1.0"
-__all__ = ["HeedfulError", "load", "resume", "train"]
+__all__ = ["HeedfulError", "StoppedError", "load", "resume", "train"]
 
 prepare()  # before torch is imported, which happens only when a name of the API is asked for
 

@@ -28,6 +28,7 @@ def train(
     """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
     settings = settings or {}
     choose = chooser(settings)
+    chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
     training = _paths(pairs)
     inputs = Inputs(training, _paths(validation), languages or languages_of(training))
     check_inputs(inputs.training)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import torch
 from safetensors import SafetensorError
@@ -40,6 +41,10 @@ class BundleConfig(Config):
     """How it translates unless told otherwise."""
     longest_source: int = 256
     """Source tokens of the longest sentence it should be given at once; longer text is split."""
+    by_sentence: bool = True
+    """Whether text is always split into sentences: so if it has learned from single sentences only."""
+    normalize: Literal["none", "nfc"] = "nfc"
+    """Unicode form of the text it has learned from."""
 
 
 @dataclass(frozen=True, slots=True)

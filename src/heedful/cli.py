@@ -1,6 +1,7 @@
 """The command line: verbs only. Each parses, calls the library, prints; heavy imports happen inside."""
 
 import errno
+import io
 import os
 import sys
 from contextlib import suppress
@@ -68,7 +69,7 @@ def train(
         typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
     ] = None,
     languages: Annotated[
-        str | None, typer.Option(help="Source and target, such as en-de; else from the file names.")
+        str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
@@ -203,6 +204,9 @@ def corpus_split(
 
 def main() -> None:
     """Run the command line; a user's mistake ends in a message, never in a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # text is UTF-8 whatever the console says
+            stream.reconfigure(encoding="utf-8")
     try:
         app()
         status = 0
@@ -217,6 +221,10 @@ def main() -> None:
     except OSError as error:
         hint = "free some space; nothing that was complete is lost" if error.errno == errno.ENOSPC else ""
         status = _told(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}", hint)
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "memory" not in str(error):
+            raise
+        status = _told("not enough memory", "a smaller model.width or batches.tokens needs less")
     # Not sys.exit: a thread may be waiting for standard input, and Python aborts when it cannot end it.
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError):
@@ -234,10 +242,12 @@ def _told(problem: str, hint: str, status: int = 1) -> int:
 def _languages(text: str | None) -> tuple[str, str] | None:
     if text is None:
         return None
-    source, _, target = text.partition("-")
-    if not (source and target):
-        raise HeedfulError(f"cannot read languages {text!r}", hint="write source-target, such as en-de")
-    return source, target
+    codes = text.split(":" if ":" in text else "-")
+    if len(codes) != 2 or not all(codes):
+        raise HeedfulError(
+            f"cannot read languages {text!r}", hint="write source-target, such as en-de, or pt-BR:en"
+        )
+    return codes[0], codes[1]
 
 
 def _settings(recipe: Path | None, preset: str | None, assignments: list[str]) -> dict[str, Any]:

@@ -23,7 +23,11 @@ class Config(BaseModel):
     """Base of every section: frozen, no unknown keys, attribute docstrings as descriptions."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
     )
 
     @classmethod

@@ -4,6 +4,7 @@ demo/pairs.tsv  demo/held-out.tsv  demo/model/
 """
 
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def run_demo(folder: Path, *, again: bool, report: Reporter) -> Iterator[str]:
         yield f"  {translation.source}"
         yield f"    -> {translation.text}"
     yield ""
-    yield f'Your turn: heedful translate {folder / "model"} "The dog is too tired."'
+    yield f'Your turn: {_command()} translate {folder / "model"} "The dog is too tired."'
 
 
 def _trained(folder: Path, report: Reporter) -> NativeEngine:
@@ -50,6 +51,11 @@ def _trained(folder: Path, report: Reporter) -> NativeEngine:
     return train(
         folder / "pairs.tsv", model, languages=("en", "fr"), settings={"preset": "demo"}, report=report
     )
+
+
+def _command() -> str:
+    """How the user can call us: by name where the name is known, else by the path we were called by."""
+    return "heedful" if shutil.which("heedful") else sys.argv[0]
 
 
 def _examined(engine: NativeEngine) -> float:

@@ -6,6 +6,16 @@ from dataclasses import dataclass
 from heedful.errors import HeedfulError
 
 METRICS = ("BLEU", "chrF", "TER")
+WITHOUT_SPACES = {
+    "zh": "zh",
+    "ja": "char",
+    "ko": "char",
+    "th": "char",
+    "lo": "char",
+    "km": "char",
+    "my": "char",
+}
+"""How sacrebleu counts words of languages for which its usual tokenizer (13a) makes no sense."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +28,12 @@ class Score:
 
 
 def corpus_scores(
-    hypotheses: Sequence[str], references: Sequence[str], metrics: Sequence[str] = METRICS
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    metrics: Sequence[str] = METRICS,
+    language: str = "",
 ) -> dict[str, Score]:
-    """BLEU, chrF and TER of all hypotheses together.
+    """BLEU, chrF and TER of all hypotheses together, in ``language`` if it is written without spaces.
 
     >>> corpus_scores(["the cat sat on the mat"], ["the cat sat on the mat"])["BLEU"].value
     100.0
@@ -33,10 +46,11 @@ def corpus_scores(
         raise HeedfulError(f"{len(hypotheses):,} translations cannot be scored against {len(references):,}")
     if not hypotheses:
         raise HeedfulError("there is nothing to score", hint="give at least one sentence pair")
-    makers = {"BLEU": BLEU, "chrF": CHRF, "TER": TER}
+    tokenize = WITHOUT_SPACES.get(language.lower()[:2], "13a")
+    made = {"BLEU": BLEU(tokenize=tokenize), "chrF": CHRF(), "TER": TER(asian_support=tokenize != "13a")}
     scores = {}
     for name in metrics:
-        metric = makers[name]()
+        metric = made[name]
         value = metric.corpus_score(list(hypotheses), [list(references)]).score
         # Rounded where sacrebleu's floating point would say 100.00000000000004.
         scores[name] = Score(name, round(float(value), 6), str(metric.get_signature()))

@@ -2,8 +2,41 @@
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, BinaryIO
+
+from heedful.errors import HeedfulError
+
+fcntl: ModuleType | None
+try:
+    import fcntl
+except ImportError:  # Windows: no locks, the rest works
+    fcntl = None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write that gets its name only when it is complete, even through a power cut."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())  # before the rename, or a power cut could leave an empty file
+        partial.replace(path)
+    except (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError) as error:
+        raise HeedfulError(f"cannot write {path}: {error.strerror}", hint="check the folder") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """A file, whole or not at all."""
+    with whole_file(path) as file:
+        file.write(data)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -16,14 +49,46 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """A file, whole or not at all, even through a power cut."""
-    partial = path.with_name(path.name + ".partial")
+def read_json(path: Path, hint: str) -> dict[str, Any]:
+    """The object in a JSON file that we wrote; ``hint`` says what to do when it is damaged."""
     try:
-        with partial.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())  # before the rename, or a power cut could leave an empty file
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise HeedfulError(f"cannot read {path}: {error}", hint=hint) from None
+    if not isinstance(value, dict):
+        raise HeedfulError(f"{path} is damaged: it holds no JSON object", hint=hint)
+    return value
+
+
+def check_writable(path: Path) -> None:
+    """An output that could not be written is an error before the work, not after it."""
+    if path.is_dir():
+        raise HeedfulError(f"{path} is a folder", hint="name a file in it")
+    if not path.parent.is_dir():
+        raise HeedfulError(f"there is no folder {path.parent}", hint=f"make it: mkdir -p {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise HeedfulError(f"cannot write to {path.parent}: permission denied")
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in the folder survive a power cut; where folders cannot be opened, they do anyway."""
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Refuse a second process in the same folder while one works; a killed one holds no lock."""
+    with (folder / "lock").open("w") as file:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HeedfulError(
+                f"another process is at work in {folder}", hint="let it end, or stop it first"
+            ) from None
+        yield

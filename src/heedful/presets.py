@@ -17,6 +17,8 @@ from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.config import RunConfig, TrainingConfig
 from heedful.training.preparation import Choice, CorpusSize
 
+FEWEST_UPDATES = 2000
+"""A model needs about so many steps whatever the corpus: a small one gets smaller batches."""
 SPECIALS_AND_BYTES = 300
 """What every vocabulary holds before any letter, rounded up."""
 
@@ -105,35 +107,44 @@ PRESETS: dict[str, Callable[[], RunConfig]] = {
 
 def auto(size: CorpusSize) -> tuple[RunConfig, str]:
     """The recipe for a corpus of this size, and a sentence that says why."""
+    kind, start, layers, dropout, epochs = _by_size(size.pairs)
     words = size.characters / 6  # letters and a space
-    if size.pairs < 20_000:
-        start, kind = tiny(), "small"
-        dropout, layers, epochs = (0.3, 3, 50) if size.pairs < 5_000 else (0.3, 4, 40)
-    elif size.pairs < 100_000:
-        start, kind, dropout, layers, epochs = tiny(), "medium-sized", 0.25, 4, 25
-    else:
-        start, kind, dropout, layers = small(), "large", 0.1, 4
-        epochs = max(3, min(20, round(2_000_000 / size.pairs)))
     letters = min(size.alphabet, start.tokenizer.alphabet)
     vocabulary = max(auto_vocabulary(words, start.tokenizer.vocabulary), SPECIALS_AND_BYTES + letters + 200)
-    updates = words / 2 * 1.3 / start.batches.tokens * epochs  # of half the words, 1.3 pieces each
-    warmup = max(50, min(start.training.warmup, round(updates / 8)))
-    config = start.model_copy(
-        update={
-            "preset": "auto",
-            "tokenizer": start.tokenizer.model_copy(update={"vocabulary": vocabulary}),
-            "model": start.model.model_copy(
-                update={"dropout": dropout, "encoder_layers": layers, "decoder_layers": layers}
-            ),
-            "training": start.training.model_copy(update={"epochs": epochs, "warmup": warmup, "patience": 8}),
-        }
-    )
+    epoch_tokens = words / 2 * 1.3  # half the words are targets, 1.3 pieces each
+    batch = int(min(start.batches.tokens, max(256, epoch_tokens * epochs / FEWEST_UPDATES // 64 * 64)))
+    updates = epoch_tokens / batch  # of an epoch
+    changes: Settings = {
+        "preset": "auto",
+        "tokenizer": {"vocabulary": vocabulary},
+        "model": {"dropout": dropout, "encoder_layers": layers, "decoder_layers": layers},
+        "batches": {"tokens": batch},
+        "training": {
+            "epochs": epochs,
+            "warmup": max(10, min(start.training.warmup, round(updates * epochs / 8))),
+            "validate_every": 0 if 100 <= updates <= 2000 else round(min(max(updates, 100), 2000)),
+            "patience": 10,
+        },
+    }
     reason = (
-        f"preset auto: {size.pairs:,} pairs are a {kind} corpus, so width {config.model.width}, "
+        f"preset auto: {size.pairs:,} pairs are a {kind} corpus, so width {start.model.width}, "
         f"{layers}+{layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
-        f"batches of {config.batches.tokens:,} tokens, {epochs} epochs"
+        f"batches of {batch:,} tokens, {epochs} epochs"
     )
-    return config, reason
+    return with_settings(start, changes), reason
+
+
+def _by_size(pairs: int) -> tuple[str, RunConfig, int, float, int]:
+    """What a corpus of so many pairs is called, and its preset, layers, dropout and epochs."""
+    if pairs < 1_000:
+        return "tiny", tiny(), 2, 0.3, 150
+    if pairs < 5_000:
+        return "very small", tiny(), 3, 0.3, 60
+    if pairs < 20_000:
+        return "small", tiny(), 4, 0.3, 40
+    if pairs < 100_000:
+        return "medium-sized", tiny(), 4, 0.25, 25
+    return "large", small(), 4, 0.1, max(3, min(20, round(2_000_000 / pairs)))
 
 
 def auto_vocabulary(words: float, most: int) -> int:

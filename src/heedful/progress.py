@@ -32,6 +32,10 @@ class Reporter:
         if not self.quiet:
             print(text, file=sys.stderr, flush=True)
 
+    def warn(self, text: str) -> None:
+        """One line that a quiet user must see too."""
+        print(f"warning: {text}", file=sys.stderr, flush=True)
+
     def task(
         self, label: str, total: int | None = None, done: int = 0, unit: str = ""
     ) -> AbstractContextManager[Task]:

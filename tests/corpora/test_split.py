@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from heedful.corpora.filters import Pair
 from heedful.corpora.split import HeldOutChooser, held_out_size, split, split_hash
+from heedful.errors import HeedfulError
 
 WORDS = st.sampled_from(["a", "A", " a", "b", "c", "d", "e", "f  g", "F g", "straße", "STRASSE"])
 
@@ -17,6 +18,10 @@ def even(text: str) -> str:
 
 @given(pairs=st.lists(st.builds(Pair, WORDS, WORDS)), count=st.none() | st.integers(0, 9))
 def test_no_sentence_is_in_both_parts(pairs: list[Pair], count: int | None) -> None:
+    if count is not None and not 1 <= count <= len(pairs) / 2:
+        with pytest.raises(HeedfulError, match="hold"):
+            split(lambda: iter(pairs), count)
+        return
     parts = split(lambda: iter(pairs), count)
     training, held_out = list(parts.training()), parts.held_out
     for side in (0, 1):

@@ -8,6 +8,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import length_penalty
 from heedful.engines.lines import translate_lines
 from heedful.engines.native import NativeEngine
+from heedful.errors import HeedfulError
 
 SENTENCES = ["The dog is tired.", "I am a student.", "", "The animal didn't cross the street.", "你好 👋"]
 
@@ -57,14 +58,18 @@ def test_prefix_is_kept_word_for_word(engine: NativeEngine) -> None:
 
 def test_score_of_a_translation_is_the_score_that_search_gave_it(engine: NativeEngine) -> None:
     engine.model.double()
-    search = SearchConfig(beam=3, n_best=3, extra_length=5)
-    for translation in engine.translate(SENTENCES[:2], search):
-        for found in translation.alternatives:
-            if translation.complete:
-                (scored,) = engine.score([translation.source], [found.text])
-                if scored.tokens == found.tokens:  # the same text may be spelled in other pieces
-                    assert scored.log_probability == pytest.approx(found.log_probability, abs=1e-9)
+    search = SearchConfig(beam=6, n_best=6, extra_length=2)
+    (translation,) = engine.translate(["The dog is tired."], search, ["Le chien"])
+    compared = 0
+    for found in translation.alternatives:
+        (scored,) = engine.score([translation.source], [found.text])
+        if scored.tokens == found.tokens:  # the same text may be spelled in other pieces
+            written = len(found.token_log_probabilities)  # an incomplete one has no end
+            expected = pytest.approx(scored.token_log_probabilities[:written], abs=1e-9)
+            assert found.token_log_probabilities == expected
+            compared += 1
     engine.model.float()
+    assert compared
 
 
 def test_score_by_hand(engine: NativeEngine) -> None:
@@ -105,3 +110,26 @@ def test_a_failing_source_of_lines_is_heard(engine: NativeEngine) -> None:
     assert next(found).source == "I am a student."
     with pytest.raises(OSError, match="cable"):
         next(found)
+
+
+def test_each_sentence_of_a_text_is_translated(engine: NativeEngine) -> None:
+    """A model that learned from single sentences would drop the second of two."""
+    text = "  The dog is tired. I am a student.\n"
+    (whole,) = engine.translate([text])
+    first, second = engine.translate(["The dog is tired.", "I am a student."])
+    assert whole.text == f"  {first.text} {second.text}\n"
+
+
+def test_stray_characters_do_not_matter(engine: NativeEngine) -> None:
+    clean, *stray = engine.translate(
+        ["The dog is tired.", "\ufeffThe dog is tired.", "The\tdog  is tired.", "The dog\nis tired\x00."]
+    )
+    assert {each.text for each in stray[:2]} == {clean.text}
+    assert engine.score(["The dog"], ["Le  chien "]) == engine.score(["The dog"], ["Le chien"])
+
+
+def test_a_text_is_no_list(engine: NativeEngine) -> None:
+    with pytest.raises(HeedfulError, match="list of texts"):
+        engine.translate("I am a student.")
+    with pytest.raises(HeedfulError, match="as many prefixes"):
+        engine.translate(["I am a student."], prefixes=["Je", "Je"])

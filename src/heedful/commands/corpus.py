@@ -1,13 +1,15 @@
 """``heedful corpus``: look at, clean and split files of pairs. Nothing here needs torch."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heedful.commands.options import only_section
 from heedful.config import parsed_overrides
 from heedful.corpora.filters import CleaningConfig, CleaningReport, clean, cleaned_pairs
-from heedful.corpora.formats import check_inputs, read_pairs, write_tsv
+from heedful.corpora.formats import DEFAULT_FIELDS, Record, check_inputs, languages_of, read_pairs, write_tsv
 from heedful.corpora.split import split
+from heedful.errors import HeedfulError
+from heedful.files import check_writable
 
 
 def corpus_statistics(paths: Sequence[Path]) -> list[str]:
@@ -15,7 +17,7 @@ def corpus_statistics(paths: Sequence[Path]) -> list[str]:
     check_inputs(paths)
     report = CleaningReport()
     sides: list[dict[str, int]] = [{"words": 0, "characters": 0, "longest": 0} for _ in range(2)]
-    for pair in clean(read_pairs(paths), CleaningConfig(), report):
+    for pair in clean(_records(paths), CleaningConfig(), report):
         for side, text in zip(sides, pair, strict=True):
             side["words"] += len(text.split())
             side["characters"] += len(text)
@@ -31,9 +33,12 @@ def corpus_statistics(paths: Sequence[Path]) -> list[str]:
 def clean_corpus(paths: Sequence[Path], output: Path, settings: Sequence[str]) -> list[str]:
     """Write the cleaned pairs; returns the report."""
     check_inputs(paths)
+    check_writable(output)
+    if not output.name.lower().endswith((".tsv", ".tsv.gz")):
+        raise HeedfulError(f"{output} is written as TSV", hint="name it .tsv or .tsv.gz")
     config = CleaningConfig.checked(only_section(parsed_overrides(settings), "cleaning"))
     report = CleaningReport()
-    write_tsv(clean(read_pairs(paths), config, report), output)
+    write_tsv(clean(_records(paths), config, report), output)
     return [*report.lines(), f"written to {output}"]
 
 
@@ -44,7 +49,7 @@ def split_corpus(paths: Sequence[Path], folder: Path, held_out: int | None) -> l
     pairs_path = folder / "pairs.tsv.partial"  # read several times, which standard input could not be
     report = CleaningReport()
     try:
-        write_tsv(clean(read_pairs(paths), CleaningConfig(), report), pairs_path)
+        write_tsv(clean(_records(paths), CleaningConfig(), report), pairs_path)
         parts = split(lambda: cleaned_pairs(pairs_path), held_out)
         write_tsv(parts.training(), folder / "train.tsv")
         write_tsv(parts.held_out, folder / "held-out.tsv")
@@ -55,3 +60,8 @@ def split_corpus(paths: Sequence[Path], folder: Path, held_out: int | None) -> l
     if parts.leaks:
         lines.append(f"{parts.leaks:,} in neither: training has their translation")
     return report.lines() + lines
+
+
+def _records(paths: Sequence[Path]) -> Iterator[Record]:
+    """The pairs of the files; JSON keys may be the languages that the file names tell."""
+    return read_pairs(paths, fields=languages_of(paths) or DEFAULT_FIELDS)

@@ -8,13 +8,13 @@ from typing import Any
 from heedful.api import load
 from heedful.commands.options import one_line, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
-from heedful.corpora.formats import check_inputs, read_pairs
+from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
 from heedful.engines.base import Translation
 from heedful.engines.lines import translate_lines
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.evaluation import corpus_scores
-from heedful.files import write_text
+from heedful.files import check_writable, write_text
 from heedful.progress import Reporter
 from heedful.training.validation import pairs_loss
 
@@ -32,9 +32,12 @@ def evaluate_command(
 ) -> list[str]:
     """Scores of a model on pairs, as lines to print."""
     check_inputs(pairs)
+    for path in (output, each):
+        if path is not None:
+            check_writable(path)
     engine = load(model, device=device)
     settled = search_settings(engine.bundle.config.search, search, settings)
-    test = _usable(pairs, engine.bundle.config.languages, report)
+    test = _usable(pairs, engine, report)
     found = list(
         report.track(
             translate_lines(engine, (pair.source for pair in test), settled),
@@ -49,7 +52,8 @@ def evaluate_command(
         write_text(output, "".join(f"{one_line(text)}\n" for text in texts))
     if each:
         _write_each(each, engine, test, found)
-    scores = corpus_scores(texts, [pair.target for pair in test])
+    languages = engine.bundle.config.languages
+    scores = corpus_scores(texts, [pair.target for pair in test], language=languages[1] if languages else "")
     return [
         f"{len(test):,} pairs, beam {settled.beam}, length penalty {settled.length_penalty:g}",
         *(f"{score.name:5} {score.value:6.2f}   {score.signature}" for score in scores.values()),
@@ -57,15 +61,16 @@ def evaluate_command(
     ]
 
 
-def _usable(paths: Sequence[Path], languages: tuple[str, str] | None, report: Reporter) -> list[Pair]:
+def _usable(paths: Sequence[Path], engine: NativeEngine, report: Reporter) -> list[Pair]:
     """All pairs with both sides, duplicates and all: a test set is scored as it is."""
     counts = CleaningReport()
-    as_it_is = CleaningConfig(max_characters=0, max_ratio=0, deduplicate=False)
-    records = read_pairs(paths, fields=languages or ("source", "target"))
+    config = engine.bundle.config
+    as_it_is = CleaningConfig(max_characters=0, max_ratio=0, deduplicate=False, normalize=config.normalize)
+    records = read_pairs(paths, fields=config.languages or DEFAULT_FIELDS)
     pairs = list(clean(records, as_it_is, counts))
     if counts.dropped:
         for line in counts.lines():
-            report.say(line)
+            report.warn(line)
     if not pairs:
         raise HeedfulError(f"no usable pair in {' and '.join(map(str, paths))}")
     return pairs

@@ -1,5 +1,6 @@
 """``heedful translate``: texts, a file or a stream, line by line."""
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -10,12 +11,14 @@ from typing import Any, TextIO
 
 from heedful.api import load
 from heedful.commands.options import one_line, search_settings
+from heedful.corpora.formats import check_readable
 from heedful.corpora.lines import STANDARD_INPUT, read_lines
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Translation
 from heedful.engines.lines import translate_lines
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
+from heedful.files import check_writable, whole_file
 from heedful.progress import Reporter
 
 FORMATS = ("text", "tsv", "jsonl")
@@ -39,24 +42,19 @@ class TranslateOptions:
 
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
     """Translate what is given; to standard output or a file."""
-    if options.form and options.form not in FORMATS:
-        raise HeedfulError(f"there is no format {options.form!r}", hint=f"formats: {', '.join(FORMATS)}")
-    if options.texts and options.source:
-        raise HeedfulError("both texts and --input were given", hint="give one of them")
-    if options.source:
-        _check_readable(options.source)
+    _check(options)
     engine = load(options.model, device=options.device)
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
-    lines = iter(options.texts) if options.texts else _lines(options.source or STANDARD_INPUT, report)
+    # Bytes of the command line that are no UTF-8 arrive as halves of surrogate pairs.
+    texts = (text.encode("utf-8", "replace").decode() for text in options.texts)
+    lines = texts if options.texts else _lines(options.source or STANDARD_INPUT, report)
     if options.stream:
         _stream(engine, lines, search, options.prefix)
         return
     form = options.form or ("tsv" if search.n_best > 1 else "text")
-    if options.prefix:
-        texts = list(lines)
-        found: Iterable[Translation] = engine.translate(texts, search, [options.prefix] * len(texts))
-    else:
-        found = translate_lines(engine, lines, search)
+    if form == "text" and search.n_best > 1:
+        raise HeedfulError("--format text has room for one translation a line", hint="use tsv or jsonl")
+    found: Iterable[Translation] = translate_lines(engine, lines, search, options.prefix)
     incomplete = 0
     with _opened(options.output) as file:
         if options.output or not sys.stdout.isatty():  # a bar would mingle with the translations
@@ -66,22 +64,36 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
             file.flush()
             incomplete += not translation.complete
     if incomplete:
-        report.say(
-            f"warning: {incomplete:,} translations stopped at the longest length "
+        report.warn(
+            f"{incomplete:,} translations stopped at the longest length "
             "(source + search.extra_length tokens) before they ended"
         )
 
 
-def _check_readable(path: Path) -> None:
-    """A missing input is an error before the model is loaded."""
-    if path != STANDARD_INPUT and not path.is_file():
-        raise HeedfulError(f"no such file: {path}")
+def _check(options: TranslateOptions) -> None:
+    """What can be known to be wrong before the model is loaded."""
+    told = options.search or {}
+    if options.form and options.form not in FORMATS:
+        raise HeedfulError(f"there is no format {options.form!r}", hint=f"formats: {', '.join(FORMATS)}")
+    if options.texts and options.source:
+        raise HeedfulError("both texts and --input were given", hint="give one of them")
+    if "method" not in told and ("temperature" in told or "seed" in told):
+        raise HeedfulError("--temperature and --seed belong to sampling", hint="add --sample")
+    if options.stream and (options.output or options.form or "n_best" in told or told.get("beam", 1) != 1):
+        raise HeedfulError(
+            "--stream prints one greedy or sampled translation word by word",
+            hint="leave out --output, --format, --n-best and --beam",
+        )
+    if options.source:
+        check_readable(options.source)
+    if options.output:
+        check_writable(options.output)
 
 
 def _lines(path: Path, report: Reporter) -> Iterator[str]:
     for line in read_lines(path):
         if line.fault:
-            report.say(f"warning: line {line.number:,}: {line.fault}; its translation is left empty")
+            report.warn(f"line {line.number:,}: {line.fault}; its translation is left empty")
         yield line.text
 
 
@@ -98,10 +110,11 @@ def _opened(path: Path | None) -> Iterator[TextIO]:
     if path is None:
         yield sys.stdout
         return
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
-        yield file
-    partial.replace(path)
+    with whole_file(path) as file:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
+        yield text
+        text.flush()
+        text.detach()
 
 
 def _written(number: int, translation: Translation, form: str) -> str:

@@ -75,7 +75,7 @@ class Batches:
         self._plan: list[Indices] = []
 
     def updates_per_epoch(self, epoch: int) -> int:
-        """Updates in this epoch; the number varies a little, as ties fall differently."""
+        """Updates in this epoch: the same in every one, as the sorted lengths are."""
         return -(-len(self._batches(epoch)) // self._accumulate)
 
     def update(self, epoch: int, index: int) -> list[Indices]:

@@ -16,8 +16,10 @@ from pydantic import Field
 from heedful.config import Config
 from heedful.corpora.formats import Record, read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
+from heedful.errors import HeedfulError
 
 _REMOVED = re.compile("[\0\ufeff]")  # a byte-order mark inside a file: files were joined end to end
+_SPACES = re.compile(" {2,}")
 _LINE_BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
 _SHORTEST_JUDGED = 20
 """Characters of the longer side from which a length ratio says anything: "Ja." for "Of course."."""
@@ -93,13 +95,13 @@ def clean(records: Iterable[Record], config: CleaningConfig, report: CleaningRep
 def cleaned_pairs(path: Path) -> Iterator[Pair]:
     """The pairs of a TSV file that was written from cleaned ones."""
     for record in read_tsv(path):
-        assert record.source is not None
-        assert record.target is not None
+        if record.source is None or record.target is None:
+            raise HeedfulError(f"{path}:{record.line} is damaged: {record.fault}", hint="train anew")
         yield Pair(record.source, record.target)
 
 
 def clean_sentence(text: str, normalize: Literal["none", "nfc"] = "nfc") -> str:
-    r"""One line of text, without space around it.
+    r"""One line of text, without space around it or twice in a row.
 
     >>> clean_sentence(" cafe\u0301\r\nau\tlait ")
     'café au lait'
@@ -107,7 +109,7 @@ def clean_sentence(text: str, normalize: Literal["none", "nfc"] = "nfc") -> str:
     text = _LINE_BREAKS.sub(" ", _REMOVED.sub("", text))
     if normalize == "nfc":
         text = unicodedata.normalize("NFC", text)
-    return text.strip()
+    return _SPACES.sub(" ", text).strip()
 
 
 def _objection(pair: Pair, config: CleaningConfig) -> str:

@@ -6,16 +6,15 @@ A new format is one reader and one entry in READERS.
 
 import gzip
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from heedful.corpora.lines import STANDARD_INPUT, Line, count_lines, opened, read_lines, title
 from heedful.errors import HeedfulError
+from heedful.files import whole_file
 
 Fields = tuple[str, str]
 """The two keys of a JSON object: names of fields, or language codes."""
@@ -88,7 +87,7 @@ def check_inputs(paths: Sequence[Path]) -> None:
     if list(paths).count(STANDARD_INPUT) > 1:
         raise HeedfulError("standard input can be read only once", hint="give '-' once")
     for path in paths:
-        _check_readable(path)
+        check_readable(path)
     for group in grouped(paths):
         if not all(path.is_file() for path in group):
             continue
@@ -116,20 +115,12 @@ def write_tsv(pairs: Iterable[tuple[str, str]], path: Path) -> int:
 
     Tabs and line endings inside a sentence become spaces; a name in ``.gz`` is packed.
     """
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with ExitStack() as stack:
-            file: BinaryIO = stack.enter_context(unfinished.open("wb"))
-            if path.suffix.lower() == ".gz":  # no name and no time inside: same pairs, same bytes
-                packed = gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0)
-                file = cast(BinaryIO, stack.enter_context(packed))
-            count = _write_lines(pairs, file)
-        unfinished.replace(path)
-    except OSError as error:
-        raise HeedfulError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
-    return count
+    with whole_file(path) as file:
+        if path.suffix.lower() != ".gz":
+            return _write_lines(pairs, file)
+        # No name and no time inside: same pairs, same bytes.
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
+            return _write_lines(pairs, cast(BinaryIO, packed))
 
 
 def read_tsv(path: Path, fields: Fields = DEFAULT_FIELDS) -> Iterator[Record]:
@@ -242,7 +233,8 @@ def _sentence(record: dict[str, Any], field: str) -> str:
     return value
 
 
-def _check_readable(path: Path) -> None:
+def check_readable(path: Path) -> None:
+    """Raise if the file is missing, a folder or not ours to read."""
     if path == STANDARD_INPUT:
         return
     if path.is_dir():

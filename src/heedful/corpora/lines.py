@@ -77,6 +77,8 @@ def opened(path: Path) -> Iterator[io.BufferedIOBase]:
 def _plain(path: Path, stack: ExitStack) -> io.BufferedReader:
     if path != STANDARD_INPUT:
         return stack.enter_context(path.open("rb"))
+    if sys.stdin is None:
+        raise HeedfulError("standard input is closed", hint="name a file instead of -")
     if isinstance(sys.stdin.buffer, io.BufferedReader):
         return sys.stdin.buffer
     stream: io.BufferedReader = io.BufferedReader(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from heedful.corpora.filters import Pair
 from heedful.corpora.hashes import sentence_hash
+from heedful.errors import HeedfulError
 
 PairFactory = Callable[[], Iterator[Pair]]
 """Gives the same pairs from the start whenever it is called."""
@@ -86,6 +87,8 @@ def split(pairs: PairFactory, count: int | None = None) -> Split:
 
     At least one source sentence stays for training. Reads the pairs three times.
     """
+    if count is not None and count < 1:
+        raise HeedfulError(f"cannot hold out {count} sentences", hint="hold out 1 or more")
     most = _MOST_HELD_OUT if count is None else count
     chooser = HeldOutChooser(most + 1)  # one more, to know whether any would be left
     total = 0
@@ -93,6 +96,11 @@ def split(pairs: PairFactory, count: int | None = None) -> Split:
         chooser.observe(pair.source)
         total += 1
     wanted = held_out_size(total) if count is None else count
+    if count is not None and count > total / 2:
+        raise HeedfulError(
+            f"holding out {count:,} of {total:,} pairs leaves too few to learn from",
+            hint=f"hold out at most {total // 2:,}",
+        )
     threshold = chooser.threshold(min(wanted, len(chooser) - 1))
     chosen = [pair for pair in pairs() if split_hash(pair.source) <= threshold]
     learned = _learned_targets(chosen, _training(pairs, threshold))

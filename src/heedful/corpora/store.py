@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from heedful.config import Config
 from heedful.errors import HeedfulError
+from heedful.files import sync_folder, write_text
 
 Ids = NDArray[np.unsignedinteger[Any]]
 IdType = Literal["uint16", "uint32"]
@@ -85,7 +86,8 @@ class StoreWriter:
         with _explained_write(self._folder):
             self._source.close()
             self._target.close()
-            _write_durably(self._folder, SUMMARY_NAME, self._summary().model_dump_json(indent=2))
+            write_text(self._folder / SUMMARY_NAME, self._summary().model_dump_json(indent=2) + "\n")
+            sync_folder(self._folder)
 
     def abandon(self) -> None:
         """Let go of the files; the folder stays unfinished."""
@@ -273,17 +275,3 @@ def _explained_write(folder: Path) -> Iterator[None]:
         raise HeedfulError(
             f"cannot write token store {folder}: {error.strerror or error}", hint="is there room on the disk?"
         ) from None
-
-
-def _write_durably(folder: Path, name: str, text: str) -> None:
-    """Put the file in place whole, and return only when it would survive a power cut."""
-    unfinished = folder / f"{name}.unfinished"
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(folder / name)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        descriptor = os.open(folder, os.O_RDONLY)
-        os.fsync(descriptor)
-        os.close(descriptor)

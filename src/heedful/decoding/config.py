@@ -14,9 +14,9 @@ class SearchConfig(Config):
     """Look for the likeliest translation, or draw from the model's distribution."""
     beam: int = Field(4, ge=1, le=100)
     """Hypotheses kept side by side; 1 is greedy."""
-    length_penalty: float = Field(0.6, ge=0)
+    length_penalty: float = Field(0.6, ge=0, le=10)
     """Scores are divided by ((5 + length) / 6) ^ this [alpha]; 0 favours short translations."""
-    extra_length: int = Field(50, ge=1)
+    extra_length: int = Field(50, ge=1, le=100_000)
     """A translation has at most the length of the source plus this many tokens, its end included."""
     n_best: int = Field(1, ge=1, le=100)
     """Translations returned for each sentence."""

@@ -38,7 +38,10 @@ def search(
     return [hypotheses[: config.n_best] for hypotheses in found]
 
 
-def output_limits(source: Tensor, config: SearchConfig) -> list[int]:
-    """The paper's longest output: source length (without END) + 50 tokens, END included."""
+def output_limits(source: Tensor, config: SearchConfig, longest: int | None = None) -> list[int]:
+    """The paper's longest output: source length (without END) + 50 tokens, END included.
+
+    ``longest`` is what the model can write at most.
+    """
     lengths: list[int] = ((source != PAD).sum(1) - 1 + config.extra_length).tolist()
-    return lengths
+    return lengths if longest is None else [min(length, longest) for length in lengths]

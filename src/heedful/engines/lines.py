@@ -16,11 +16,11 @@ WINDOW = 1024
 
 
 def translate_lines(
-    engine: Engine, lines: Iterable[str], search: SearchConfig | None = None
+    engine: Engine, lines: Iterable[str], search: SearchConfig | None = None, prefix: str = ""
 ) -> Iterator[Translation]:
-    """The translation of each line, in order."""
+    """The translation of each line, in order; ``prefix`` is what each must start with."""
     for window in _windows(lines):
-        yield from engine.translate(window, search)
+        yield from engine.translate(window, search, [prefix] * len(window))
 
 
 def _windows(lines: Iterable[str]) -> Iterator[list[str]]:

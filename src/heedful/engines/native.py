@@ -1,6 +1,5 @@
 """The PyTorch engine: every model runs on it, on any device."""
 
-import unicodedata
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -11,12 +10,14 @@ from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.corpora.batches import padded
+from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.decoding.sampling import likeliest, new_draw, write
 from heedful.decoding.search import output_limits, search
 from heedful.engines.base import Alternative, Translation
-from heedful.text.sentences import Segment, split_text
+from heedful.errors import HeedfulError
+from heedful.text.sentences import Segment, split_sentences, split_text
 from heedful.text.tokenizer import END, PAD
 
 
@@ -47,11 +48,13 @@ class NativeEngine:
         """Translate each text; what is longer than the model reads at once is split, never cut."""
         settings = search or self.bundle.config.search
         prefixes = prefixes or [""] * len(texts)
+        if isinstance(texts, str) or len(prefixes) != len(texts):
+            raise HeedfulError("translate takes a list of texts, and as many prefixes if any")
         split = [self._segments(text) for text in texts]
         jobs = [
-            _Job(number, self._encoded(segment.text), self._prefix(prefixes[number]) if first == 0 else [])
+            _Job(number, self._encoded(segment.text), self._prefix(prefixes[number]) if first else [])
             for number, segments in enumerate(split)
-            for first, segment in enumerate(segments)
+            for first, segment in _first_marked(segments)
         ]
         found = self._searched(jobs, settings)
         grouped: list[list[list[Hypothesis]]] = [[] for _ in texts]
@@ -68,7 +71,7 @@ class NativeEngine:
         alpha = self.bundle.config.search.length_penalty
         result = []
         for source, target in zip(sources, targets, strict=True):
-            ids = self.bundle.tokenizer.target.encode(unicodedata.normalize("NFC", target))
+            ids = self._target_ids(target)
             gained = self.model.score(
                 self._padded([self._encoded(source)]), torch.tensor([[*ids, END]], device=self.device)
             )
@@ -89,7 +92,9 @@ class NativeEngine:
     def _streamed(self, text: str, settings: SearchConfig, forced: list[int]) -> Iterator[str]:
         source = self._padded([self._encoded(text)])
         choose = new_draw(settings, 1) if settings.method == "sample" else likeliest
-        limits = [max(limit, len(forced) + 1) for limit in self._limits(source, settings)]
+        limits = [
+            max(limit, len(forced) + 1) for limit in output_limits(source, settings, self.model.longest)
+        ]
         written: list[int] = []
         whole = shown = ""
         for step in write(self.model, source, limits, [forced], choose):
@@ -103,20 +108,28 @@ class NativeEngine:
     # ---- text to jobs
 
     def _segments(self, text: str) -> list[Segment]:
-        longest = self.bundle.config.longest_source
-        segments = split_text(
-            unicodedata.normalize("NFC", text), lambda part: len(self._encoded(part)) < longest
-        )
-        return [
-            segment if segment.text.strip() else Segment("", segment.text + segment.separator)
-            for segment in segments
-        ]
+        """The text in parts that the model can take, with the white space between them."""
+        core = text.strip()
+        if not core:
+            return [Segment("", text)]
+        before, after = text[: text.index(core)], text[text.index(core) + len(core) :]
+        segments = [Segment("", before)] if before else []
+        for sentence in split_sentences(core) if self.bundle.config.by_sentence else [Segment(core, "")]:
+            *parts, last = split_text(sentence.text, self._fits)
+            segments += [*parts, Segment(last.text, last.separator + sentence.separator)]
+        return [*segments[:-1], Segment(segments[-1].text, segments[-1].separator + after)]
+
+    def _fits(self, text: str) -> bool:
+        return len(self._encoded(text)) < self.bundle.config.longest_source
 
     def _encoded(self, text: str) -> list[int]:
-        return self.bundle.tokenizer.source.encode(text)
+        return self.bundle.tokenizer.source.encode(clean_sentence(text, self.bundle.config.normalize))
 
     def _prefix(self, text: str) -> list[int]:
-        return self.bundle.tokenizer.target.encode(unicodedata.normalize("NFC", text)) if text else []
+        return self._target_ids(text.rstrip()) if text.strip() else []
+
+    def _target_ids(self, text: str) -> list[int]:
+        return self.bundle.tokenizer.target.encode(clean_sentence(text, self.bundle.config.normalize))
 
     def _padded(self, rows: Sequence[list[int]]) -> Tensor:
         ids = padded([np.array([*row, END], dtype=np.int64) for row in rows], PAD)
@@ -130,17 +143,11 @@ class NativeEngine:
         for group in _groups([len(job.ids) for job in jobs], settings):
             source = self._padded([jobs[i].ids for i in group])
             prefixes = [jobs[i].prefix for i in group]
-            limits = self._limits(source, settings)
+            limits = output_limits(source, settings, self.model.longest)
             results = search(self.model, source, settings, limits=limits, prefixes=prefixes)
             for i, hypotheses in zip(group, results, strict=True):
                 found[i] = hypotheses
         return found
-
-    def _limits(self, source: Tensor, settings: SearchConfig) -> list[int]:
-        limits = output_limits(source, settings)
-        if self.model.config.positions == "learned":
-            limits = [min(limit, self.model.config.longest) for limit in limits]
-        return limits
 
     # ---- hypotheses to text
 
@@ -179,6 +186,14 @@ class NativeEngine:
         return Alternative(
             text, whole.score, whole.log_probability, tuple(target.pieces(tokens)), tuple(gained)
         )
+
+
+def _first_marked(segments: Sequence[Segment]) -> Iterator[tuple[bool, Segment]]:
+    """Each segment, and whether it is the first that has words: there a prefix belongs."""
+    seen = False
+    for segment in segments:
+        yield bool(segment.text) and not seen, segment
+        seen = seen or bool(segment.text)
 
 
 def _groups(lengths: Sequence[int], settings: SearchConfig) -> list[list[int]]:

@@ -13,20 +13,20 @@ PAD = 0
 class Architecture(Config):
     """One Transformer without its vocabulary: what a recipe says of the model."""
 
-    width: int = Field(512, ge=1)
+    width: int = Field(512, ge=1, le=65_536)
     """Size of every token vector [d_model]."""
-    heads: int = Field(8, ge=1)
+    heads: int = Field(8, ge=1, le=1024)
     """Attention heads a layer [h]; each works on width / heads channels [d_k]."""
-    encoder_layers: int = Field(6, ge=1)
+    encoder_layers: int = Field(6, ge=1, le=1000)
     """Layers of the encoder [N]."""
-    decoder_layers: int = Field(6, ge=1)
+    decoder_layers: int = Field(6, ge=1, le=1000)
     """Layers of the decoder [N]."""
-    feed_forward_width: int = Field(2048, ge=1)
+    feed_forward_width: int = Field(2048, ge=1, le=262_144)
     """Inner size of the feed-forward network [d_ff]."""
     positions: Literal["sinusoidal", "learned"] = "sinusoidal"
     """Position vectors: the sines of section 3.5, or a learned table."""
-    longest: int = Field(1024, ge=8)
-    """Entries of a learned position table: the longest sentence in tokens. Sines have no limit."""
+    longest: int = Field(1024, ge=8, le=1_000_000)
+    """Longest sentence in tokens: longer pairs are not trained on, and a learned position table ends here."""
     norm: Literal["post", "pre"] = "post"
     """Normalise after each residual sum (the paper) or before each sublayer (steadier)."""
     activation: Literal["relu", "gelu"] = "relu"

@@ -25,6 +25,11 @@ class Transformer(nn.Module):
         self.decoder = Decoder(config, target)
         self.output = output  # a table of rows: one vector for each word that may come next
 
+    @property
+    def longest(self) -> int | None:
+        """Tokens of the longest sentence; None for positions without an end."""
+        return self.config.longest if self.config.positions == "learned" else None
+
     @staticmethod
     def visible(source: Tensor) -> Tensor | None:
         """Which source positions are no padding: (batch, 1, 1, length), or None when all are."""

@@ -6,7 +6,6 @@ looks like, encodes to a special id.
 
 import codecs
 import json
-import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from tokenizers import models
 
 from heedful.config import Config
 from heedful.errors import HeedfulError
+from heedful.files import write_text
 from heedful.text.spelling import escaped, unescaped, unspaced
 from heedful.text.vocabulary import (
     END,
@@ -176,7 +176,7 @@ class PairTokenizer:
             target=None if self.joint else self.target.vocabulary,
         )
         text = json.dumps(stored.model_dump(mode="json"), ensure_ascii=False, indent=1)
-        _write_whole(Path(path), text + "\n")
+        write_text(Path(path), text + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -258,16 +258,4 @@ def _read_json(path: Path) -> Any:
     except (ValueError, RecursionError):
         raise HeedfulError(
             f"tokenizer {path} is not valid JSON", hint="copy the file again from where it was made"
-        ) from None
-
-
-def _write_whole(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        temporary.replace(path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise HeedfulError(
-            f"cannot write {path}: {error.strerror}", hint="check the folder and the disk"
         ) from None

@@ -32,8 +32,9 @@ class TokenizerConfig(Config):
     """How text is cut into pieces."""
 
     kind: Kind = "bpe"
-    """Whole words, single characters, byte-pair encoding (the paper, section 5.1) or a unigram model."""
-    vocabulary: int = Field(default=8000, ge=300)
+    """Whole words, single characters, byte-pair encoding (the paper, section 5.1) or a unigram model
+    (whose training may differ in the last digits from one time to the next)."""
+    vocabulary: int = Field(default=8000, ge=300, le=1_000_000)
     """At most this many entries, specials and bytes included."""
     joint: bool = True
     """One vocabulary for source and target (the paper), or one each."""

@@ -5,7 +5,6 @@
 Nothing about random numbers is kept: those of update n depend on (seed, n) alone.
 """
 
-import os
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ from torch import Tensor
 
 from heedful.bundle import load_parameters, named_parameters, read_tensors, write_tensors
 from heedful.errors import HeedfulError
-from heedful.files import write_json
+from heedful.files import sync_folder, write_json
 from heedful.model.transformer import Transformer
 
 
@@ -54,7 +53,7 @@ def save_checkpoint(
         write_json(partial / "state.json", asdict(state))
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
-        _sync_folder(folder)
+        sync_folder(folder)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
@@ -130,11 +129,3 @@ def _restore_moments(
             kind: tensor.to(parameter.device) if fused or kind != "step" else tensor
             for kind, tensor in found.items()
         }
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

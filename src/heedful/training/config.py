@@ -59,7 +59,7 @@ class TrainingConfig(Config):
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto: bfloat16 products on GPUs that have them, else float32."""
-    threads: int = Field(0, ge=0)
+    threads: int = Field(0, ge=0, le=1024)
     """CPU threads; 0 for one for each core."""
 
     @model_validator(mode="after")

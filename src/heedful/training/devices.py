@@ -21,6 +21,8 @@ def chosen_device(name: str) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)
+        if device.type not in ("cpu", "cuda", "mps"):
+            raise RuntimeError("not a device that computes")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
@@ -39,6 +41,6 @@ def mixed_precision(device: torch.device, precision: str) -> AbstractContextMana
 
 
 def available_cores() -> int:
-    """Cores this process may use, which in a container is fewer than the machine has."""
+    """Cores this process may run on, which may be fewer than the machine has."""
     affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1

@@ -8,12 +8,13 @@ import json
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+import numpy as np
 import torch
 
 from heedful.corpora.batches import Batches
@@ -22,6 +23,7 @@ from heedful.files import write_text
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter, Task
 from heedful.text.subword_dropout import SubwordDropout
+from heedful.text.tokenizer import Tokenizer
 from heedful.training.checkpoint import (
     TrainingState,
     checkpoints,
@@ -63,8 +65,19 @@ def _respelling(prepared: Prepared) -> tuple[Respelling, Respelling] | None:
     rate = prepared.config.tokenizer.dropout
     if not rate:
         return None
-    source = SubwordDropout(prepared.tokenizer.source, rate)
-    return source, source if prepared.tokenizer.joint else SubwordDropout(prepared.tokenizer.target, rate)
+    longest = prepared.config.model.longest
+
+    def respelling(tokenizer: Tokenizer) -> Respelling:
+        dropout = SubwordDropout(tokenizer, rate)
+
+        def respell(ids: Sequence[int], random: np.random.Generator) -> list[int]:
+            new = dropout(ids, random)
+            return new if len(new) < longest else list(ids)  # smaller pieces must not outgrow the model
+
+        return respell
+
+    source = respelling(prepared.tokenizer.source)
+    return source, source if prepared.tokenizer.joint else respelling(prepared.tokenizer.target)
 
 
 @dataclass
@@ -239,11 +252,11 @@ def _forget_after(path: Path, update: int) -> None:
     if not path.exists():
         return
     kept = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             if json.loads(line)["update"] <= update:
                 kept.append(line + "\n")
-        except ValueError:
+        except (ValueError, TypeError, KeyError):
             break
     write_text(path, "".join(kept))
 

@@ -45,9 +45,8 @@ class _OutputLoss(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, output: Tensor, targets: Tensor, smoothing: float
     ) -> tuple[Tensor, Tensor]:
-        wanted = states.requires_grad or output.requires_grad
-        wanted = wanted and any(ctx.needs_input_grad)
-        words = output[PAD + 1 :].to(states.dtype)
+        wanted = any(ctx.needs_input_grad)
+        words = output[PAD + 1 :]
         state_gradient = torch.empty_like(states) if wanted else None
         word_gradient = torch.zeros_like(words) if wanted else None
         smoothed = likelihood = torch.zeros((), dtype=torch.float64, device=states.device)
@@ -60,7 +59,6 @@ class _OutputLoss(torch.autograd.Function):
                 torch.mm(gradient, words, out=state_gradient[first : first + rows])
                 word_gradient.addmm_(gradient.T, part)
         ctx.save_for_backward(state_gradient, word_gradient)
-        ctx.output_type = output.dtype
         likelihood = likelihood.to(output.dtype)
         ctx.mark_non_differentiable(likelihood)
         return smoothed.to(output.dtype), likelihood
@@ -69,17 +67,14 @@ class _OutputLoss(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
         state_gradient, word_gradient = ctx.saved_tensors
         scale = gradients[0]
-        whole = torch.nn.functional.pad(word_gradient, (0, 0, PAD + 1, 0)).to(ctx.output_type)
-        return state_gradient * scale.to(state_gradient.dtype), whole * scale, None, None
+        whole = torch.nn.functional.pad(word_gradient, (0, 0, PAD + 1, 0))
+        return state_gradient * scale, whole * scale, None, None
 
 
 def _chunk(
     logits: Tensor, right: Tensor, smoothing: float, wanted: bool
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Losses of some tokens, and the gradient of their logits: softmax - goal. Overwrites the logits."""
-    kind = logits.dtype
-    if kind in (torch.bfloat16, torch.float16):
-        logits = logits.float()
     index = right[:, None]
     words = logits.size(1)
     chosen = logits.gather(1, index)[:, 0]
@@ -96,4 +91,4 @@ def _chunk(
     if smoothing:
         gradient.sub_(smoothing / words)
     gradient.scatter_add_(1, index, gradient.new_full((1, 1), smoothing - 1).expand_as(index))
-    return smoothed.sum(dtype=torch.float64), likelihood.sum(dtype=torch.float64), gradient.to(kind)
+    return smoothed.sum(dtype=torch.float64), likelihood.sum(dtype=torch.float64), gradient

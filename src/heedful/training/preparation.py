@@ -10,7 +10,7 @@ data/prepared.json    written last: what was done, and the recipe that was chose
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
@@ -18,12 +18,13 @@ from heedful.corpora.formats import check_inputs, read_pairs, write_tsv
 from heedful.corpora.split import split
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
-from heedful.files import write_json
+from heedful.files import read_json, write_json
 from heedful.progress import Reporter
 from heedful.text.tokenizer import PairTokenizer
 from heedful.training.config import RunConfig
 
 ENCODED_AT_ONCE = 10_000
+DAMAGED = "the training cannot go on: delete the model folder and train anew"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +67,15 @@ def prepare(
     if not (folder / "prepared.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         _prepare(inputs, folder, cleaning, choose, report)
-    finished = json.loads((folder / "prepared.json").read_text(encoding="utf-8"))
+    finished = read_json(folder / "prepared.json", DAMAGED)
+    validation = list(cleaned_pairs(folder / "validation.tsv"))
+    if not ({"config", "summary"} <= finished.keys() and validation):
+        raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
     return Prepared(
         RunConfig.checked(finished["config"]),
         PairTokenizer.load(folder / "tokenizer.json"),
         TokenStore.open(folder / "training"),
-        list(cleaned_pairs(folder / "validation.tsv")),
+        validation,
         finished["summary"],
     )
 
@@ -84,13 +88,16 @@ def _prepare(
     size = _measured(pairs_path)
     config, reason = choose(size)
     report.say(reason)
-    training, validation, notes = _divided(inputs, pairs_path, config, report)
+    training, validation, notes = _divided(inputs, pairs_path, config)
     report.say(f"training the {config.tokenizer.kind} tokenizer")
     tokenizer = PairTokenizer.train(training, config.tokenizer, inputs.languages)
     tokenizer.save(folder / "tokenizer.json")
     readable = [pair for pair in validation if _longest_side(pair, tokenizer) < config.model.longest]
     if not readable:
         raise HeedfulError(f"every validation pair has more than {config.model.longest} tokens")
+    if len(readable) < len(validation):
+        too_long = len(validation) - len(readable)
+        notes.append(f"dropped {too_long:,} validation pairs: more than {config.model.longest} tokens")
     write_tsv(readable, folder / "validation.tsv")
     notes += _encoded(training, tokenizer, folder / "training", config.model.longest, report)
     for note in notes:
@@ -99,7 +106,6 @@ def _prepare(
         folder / "prepared.json",
         {
             "summary": [*summary, reason, *notes],
-            "size": asdict(size),
             "config": json.loads(config.model_dump_json()),
         },
     )
@@ -129,14 +135,14 @@ def _cleaned(
 
 
 def _divided(
-    inputs: Inputs, pairs_path: Path, config: RunConfig, report: Reporter
+    inputs: Inputs, pairs_path: Path, config: RunConfig
 ) -> tuple[Callable[[], Iterator[Pair]], list[Pair], list[str]]:
     """The training pairs, the validation pairs, and a word about how they came to be."""
     if inputs.validation:
-        validation = _given_validation(inputs, config, report)
+        validation, lines = _given_validation(inputs, config)
         known = set(validation)  # a pair in both would be an examination with the answers known
         leaked = sum(pair in known for pair in cleaned_pairs(pairs_path))
-        notes = [f"validating on {len(validation):,} pairs of {_names(inputs.validation)}"]
+        notes = [f"validating on {len(validation):,} pairs of {_names(inputs.validation)}", *lines]
         notes += [f"left out {leaked:,} training pairs that stand in the validation set too"] * (leaked > 0)
         return lambda: (pair for pair in cleaned_pairs(pairs_path) if pair not in known), validation, notes
     parts = split(lambda: cleaned_pairs(pairs_path), config.training.held_out or None)
@@ -146,17 +152,20 @@ def _divided(
             hint="give pairs to validate on: --validation FILES",
         )
     notes = [f"held out {len(parts.held_out):,} pairs for validation, chosen by a hash of the source"]
+    if parts.leaks:
+        notes.append(f"left out {parts.leaks:,} pairs: held out, but training has their translation")
     return parts.training, parts.held_out, notes
 
 
-def _given_validation(inputs: Inputs, config: RunConfig, report: Reporter) -> list[Pair]:
+def _given_validation(inputs: Inputs, config: RunConfig) -> tuple[list[Pair], list[str]]:
+    """The pairs, and what was dropped of them."""
     check_inputs(inputs.validation)
     counts = CleaningReport()
     records = read_pairs(inputs.validation, fields=inputs.languages or ("source", "target"))
     pairs = list(clean(records, config.cleaning, counts))
     if not pairs:
         raise HeedfulError(f"{_names(inputs.validation)}: no usable pair to validate on")
-    return pairs
+    return pairs, [f"of the validation pairs {line}" for line in counts.lines()[1:]]
 
 
 def _encoded(

@@ -4,41 +4,51 @@ MODEL/                 the bundle, once training has ended
 MODEL/training/        run.json, data/, metrics.jsonl, checkpoints/
 """
 
-import json
 import math
 import shutil
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from heedful.bundle import Bundle, BundleConfig, load_parameters, read_tensors
 from heedful.config import Settings
-from heedful.corpora.filters import CleaningConfig
+from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.errors import HeedfulError
-from heedful.files import write_json
+from heedful.files import locked, read_json, write_json
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter
+from heedful.text.sentences import split_sentences
 from heedful.training.card import model_card
-from heedful.training.checkpoint import averaged_weights
+from heedful.training.checkpoint import averaged_weights, checkpoints
+from heedful.training.config import TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
 from heedful.training.validation import validate
 
 FINAL_BLEU_SENTENCES = 1000
+SEVERAL_SENTENCES = 0.05
+"""Share of sources with more than one sentence from which a model is taken to know what to do with them."""
 
 
 def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
     """Write down what is to be done, so that it can be taken up again after anything."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        started = (folder / "training" / "run.json").exists()
+    training = folder / "training"
+    others = [path for path in folder.iterdir() if path != training] if folder.is_dir() else []
+    learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
+    if others or learned or (folder.exists() and not folder.is_dir()):
         raise HeedfulError(
             f"{folder} exists already",
-            hint=f"go on with it: heedful train --resume {folder}" if started else "name another folder",
+            hint=f"go on with it: heedful train --resume {folder}" if learned else "name another folder",
         )
-    (folder / "training").mkdir(parents=True, exist_ok=True)
+    if training.is_dir():  # left by a start that learned nothing
+        with locked(training):
+            shutil.rmtree(training)
+    training.mkdir(parents=True)
     write_json(
         folder / "training" / "run.json",
         {
@@ -46,7 +56,7 @@ def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
             "validation": [_lasting(path) for path in inputs.validation],
             "languages": inputs.languages,
             "settings": settings,
-            "threads": settings.get("training", {}).get("threads") or available_cores(),
+            "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
         },
     )
 
@@ -54,7 +64,9 @@ def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
 def forget_unprepared(folder: Path) -> None:
     """Remove a run that failed before it had anything to keep, so that the corrected command can be given."""
     if not (folder / "training" / "data" / "prepared.json").exists():
-        shutil.rmtree(folder)
+        shutil.rmtree(folder / "training")
+        with suppress(OSError):  # not ours alone after all
+            folder.rmdir()
 
 
 def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
@@ -64,15 +76,26 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
         raise HeedfulError(
             f"there is no training to go on with in {folder}", hint="start one: heedful train FILES -o FOLDER"
         )
-    run = json.loads(path.read_text(encoding="utf-8"))
-    languages = tuple(run["languages"]) if run["languages"] else None
-    inputs = Inputs(tuple(map(Path, run["training"])), tuple(map(Path, run["validation"])), languages)
-    return inputs, run["settings"], run["threads"]
+    hint = "its training cannot go on: delete the folder and train anew"
+    run = read_json(path, hint)
+    try:
+        languages = (run["languages"][0], run["languages"][1]) if run["languages"] else None
+        inputs = Inputs(tuple(map(Path, run["training"])), tuple(map(Path, run["validation"])), languages)
+        return inputs, dict(run["settings"]), int(run["threads"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
 
 def carry_on(folder: Path, choose: Choice, report: Reporter) -> Bundle:
     """Do all that is still to do of the run in ``folder``, and write the model."""
     inputs, settings, threads = read_run(folder)
+    with locked(folder / "training"):
+        return _carried_on(folder, inputs, settings, threads, choose, report)
+
+
+def _carried_on(
+    folder: Path, inputs: Inputs, settings: Settings, threads: int, choose: Choice, report: Reporter
+) -> Bundle:
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
     prepared = prepare(inputs, folder / "training" / "data", cleaning, choose, report)
@@ -107,6 +130,8 @@ def _finished(run: Run, folder: Path) -> Bundle:
         model=run.model.config,
         search=prepared.config.search,
         longest_source=_longest_source(prepared),
+        by_sentence=_single_sentences(folder / "training" / "data" / "pairs.tsv"),
+        normalize=prepared.config.cleaning.normalize,
     )
     bundle = Bundle(config, prepared.tokenizer, run.model.eval(), model_card(run, result, chosen))
     bundle.save(folder)
@@ -138,6 +163,12 @@ def _longest_source(prepared: Prepared) -> int:
     """Tokens, END included, of the longest source sentence that the model has learned to read."""
     lengths = prepared.training.source_lengths
     return min(int(lengths.max()) + 1, prepared.config.model.longest)
+
+
+def _single_sentences(path: Path) -> bool:
+    """Whether nearly all sources are one sentence: then the model cannot be trusted with two at once."""
+    several = [len(split_sentences(pair.source)) > 1 for pair in islice(cleaned_pairs(path), 10_000)]
+    return sum(several) < len(several) * SEVERAL_SENTENCES
 
 
 def _lasting(path: Path) -> str:

@@ -65,7 +65,9 @@ def batch_loss(model: Transformer, batch: Batch, smoothing: float) -> tuple[Tens
     """Smoothed loss and negative log-likelihood of a batch, each summed over its target tokens."""
     device = model.output.weight.device
     states = model(batch.source.to(device), batch.before.to(device))
-    return output_loss(states, model.output.weight, batch.target.to(device), smoothing)
+    with torch.autocast(device.type, enabled=False):  # probabilities want all the digits there are
+        weight = model.output.weight
+        return output_loss(states.to(weight.dtype), weight, batch.target.to(device), smoothing)
 
 
 def update(

@@ -8,13 +8,14 @@ import torch
 
 from heedful.corpora.filters import Pair
 from heedful.decoding.config import SearchConfig
-from heedful.decoding.search import search
+from heedful.decoding.search import output_limits, search
 from heedful.evaluation import corpus_scores
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import PairTokenizer
 from heedful.training.update import batch_loss, new_batch
 
 BATCH_TOKENS = 4096
+GREEDY = SearchConfig(beam=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ def validate(
         if not some:
             return Validation(loss)
         written = _translated(model, tokenizer, [pair.source for pair in some])
-        scores = corpus_scores(written, [pair.target for pair in some], ("BLEU", "chrF"))
+        language = tokenizer.languages[1] if tokenizer.languages else ""
+        scores = corpus_scores(written, [pair.target for pair in some], ("BLEU", "chrF"), language)
         samples = [(pair.source, pair.target, text) for pair, text in zip(some[:5], written, strict=False)]
         return Validation(loss, {name: score.value for name, score in scores.items()}, samples)
     finally:
@@ -72,7 +74,8 @@ def _translated(model: Transformer, tokenizer: PairTokenizer, texts: list[str]) 
     device = model.output.weight.device
     for group in _groups([len(ids) + 1 for ids in encoded]):
         source = new_batch([encoded[i] for i in group], [[] for _ in group]).source.to(device)
-        found = search(model, source, SearchConfig(beam=1))
+        limits = output_limits(source, GREEDY, model.longest)
+        found = search(model, source, GREEDY, limits=limits)
         for i, hypotheses in zip(group, found, strict=True):
             result[i] = tokenizer.target.decode(hypotheses[0].tokens)
     return result
