@@ -94,6 +94,27 @@ class Batches:
         return self._plan
 
 
+def length_groups(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Indices in groups of similar length, each within the token budget, the longest first; for reading only.
+
+    Empty sentences are in no group; one that alone exceeds the budget is a group of its own.
+
+    >>> length_groups([3, 0, 9, 4], tokens=10)
+    [[2], [3, 0]]
+    """
+    groups: list[list[int]] = []
+    longest = 0
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        if not lengths[index]:
+            break
+        if groups and (len(groups[-1]) + 1) * longest <= tokens:
+            groups[-1].append(index)
+        else:
+            groups.append([index])
+            longest = lengths[index]
+    return groups
+
+
 def padded(rows: Sequence[NDArray[Any]], pad: int = 0) -> NDArray[np.int64]:
     """The rows as one matrix, shorter ones filled up at the end.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle
-from heedful.corpora.batches import padded
+from heedful.corpora.batches import length_groups, padded
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
@@ -140,7 +140,9 @@ class NativeEngine:
     def _searched(self, jobs: Sequence[_Job], settings: SearchConfig) -> list[list[Hypothesis]]:
         """The hypotheses of each job, searched in batches of similar length; none for an empty text."""
         found: list[list[Hypothesis]] = [[] for _ in jobs]
-        for group in _groups([len(job.ids) for job in jobs], settings):
+        rows = settings.n_best if settings.method == "sample" else settings.beam  # of one sentence
+        lengths = [len(job.ids) and len(job.ids) + 1 for job in jobs]
+        for group in length_groups(lengths, settings.batch_tokens // rows):
             source = self._padded([jobs[i].ids for i in group])
             prefixes = [jobs[i].prefix for i in group]
             limits = output_limits(source, settings, self.model.longest)
@@ -194,19 +196,3 @@ def _first_marked(segments: Sequence[Segment]) -> Iterator[tuple[bool, Segment]]
     for segment in segments:
         yield bool(segment.text) and not seen, segment
         seen = seen or bool(segment.text)
-
-
-def _groups(lengths: Sequence[int], settings: SearchConfig) -> list[list[int]]:
-    """Indices in groups of similar length within the token budget, the longest first; empty texts in none."""
-    width = settings.n_best if settings.method == "sample" else settings.beam
-    groups: list[list[int]] = []
-    longest = 0
-    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
-        if not lengths[index]:
-            break
-        if groups and (len(groups[-1]) + 1) * longest * width <= settings.batch_tokens:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-            longest = lengths[index] + 1
-    return groups

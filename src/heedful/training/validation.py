@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from heedful.corpora.batches import length_groups
 from heedful.corpora.filters import Pair
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.search import output_limits, search
@@ -60,7 +61,7 @@ def pairs_loss(model: Transformer, tokenizer: PairTokenizer, pairs: Sequence[Pai
     targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
     total, tokens = 0.0, 0
-    for group in _groups(lengths):
+    for group in length_groups(lengths, BATCH_TOKENS):
         batch = new_batch([sources[i] for i in group], [targets[i] for i in group])
         total += float(batch_loss(model, batch, 0.0)[1])
         tokens += batch.tokens
@@ -72,21 +73,10 @@ def _translated(model: Transformer, tokenizer: PairTokenizer, texts: list[str]) 
     encoded = tokenizer.source.encode_batch(texts)
     result = [""] * len(texts)
     device = model.output.weight.device
-    for group in _groups([len(ids) + 1 for ids in encoded]):
+    for group in length_groups([len(ids) + 1 for ids in encoded], BATCH_TOKENS):
         source = new_batch([encoded[i] for i in group], [[] for _ in group]).source.to(device)
         limits = output_limits(source, GREEDY, model.longest)
         found = search(model, source, GREEDY, limits=limits)
         for i, hypotheses in zip(group, found, strict=True):
             result[i] = tokenizer.target.decode(hypotheses[0].tokens)
     return result
-
-
-def _groups(lengths: Sequence[int]) -> list[list[int]]:
-    """Indices in groups of similar length, each within the token budget."""
-    groups: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        if groups and (len(groups[-1]) + 1) * lengths[index] <= BATCH_TOKENS:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
