@@ -341,6 +341,11 @@ class TestWrongInput:
         assert "use tsv or jsonl" in self.failed(
             "translate", quick_model, "--format", "text", "--n-best", "2", "x"
         )
+        (tmp_path / "in.txt").write_text("The dog is tired.")
+        same = ("-i", tmp_path / "in.txt", "-o", tmp_path / "in.txt")
+        assert "would overwrite" in self.failed("translate", quick_model, *same)
+        assert "there is no folder" in self.failed("translate", tmp_path / "typo", "x")
+        assert "write -i" in run_heedful("translate", quick_model, str(tmp_path / "in.txt")).err
         assert "is a folder" in self.failed("translate", quick_model, "-o", tmp_path, "x")
         assert "is a folder" in self.failed("translate", quick_model, "-i", tmp_path)
         assert "there is no folder" in self.failed("translate", quick_model, "-o", tmp_path / "no" / "f", "x")

@@ -34,10 +34,11 @@ def train(
     check_inputs(inputs.training)
     if inputs.validation:
         check_inputs(inputs.validation)
-    folder = Path(folder)
+    folder, report = Path(folder), report or Reporter()
     begin(folder, inputs, settings)
+    report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
     try:
-        return NativeEngine(carry_on(folder, choose, report or Reporter()))
+        return NativeEngine(carry_on(folder, choose, report))
     except HeedfulError:
         forget_unprepared(folder)
         raise

@@ -86,6 +86,10 @@ class Bundle:
 
 def _read_config(folder: Path) -> BundleConfig:
     path = folder / "config.json"
+    if not folder.exists():
+        raise HeedfulError(
+            f"there is no folder {folder}", hint="the model folder comes first, then the text or files"
+        )
     if not path.is_file():
         unfinished = (folder / "training").is_dir()
         raise HeedfulError(

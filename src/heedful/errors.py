@@ -7,11 +7,11 @@ class HeedfulError(Exception):
     """A mistake of the user's or of the world's (a full disk), never one of ours.
 
     >>> print(HeedfulError("no such file: pairs.tsv", hint="check the path"))
-    no such file: pairs.tsv
+    no such file: pairs.tsv (check the path)
     """
 
     def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem)
+        super().__init__(f"{problem} ({hint})" if hint else problem)
         self.problem = problem
         self.hint = hint
 

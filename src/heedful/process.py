@@ -1,11 +1,11 @@
 """Process-wide settings, made in one place before torch is imported.
 
 Training allocates and frees the same large blocks at every step. By default glibc returns them to
-the system each time and the kernel clears them again; keeping them gave 1.2x in training.
+the system each time and the kernel clears them again; here they are kept.
 
 Threads that wait for each other spin. By default they spin for milliseconds, and on a machine that is
 busy with something else training all but stands still; spinning for microseconds costs nothing on a
-quiet machine and keeps half of the speed on a busy one (docs/log.md).
+quiet machine and keeps a third of the speed or more on a busy one (docs/log.md).
 """
 
 import ctypes

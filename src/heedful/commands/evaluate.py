@@ -72,7 +72,10 @@ def _usable(paths: Sequence[Path], engine: NativeEngine, report: Reporter) -> li
         for line in counts.lines():
             report.warn(line)
     if not pairs:
-        raise HeedfulError(f"no usable pair in {' and '.join(map(str, paths))}")
+        raise HeedfulError(
+            f"no usable pair in {' and '.join(map(str, paths))}",
+            hint="give one pair a line, source TAB target, or two parallel files",
+        )
     return pairs
 
 

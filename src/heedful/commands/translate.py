@@ -1,6 +1,5 @@
 """``heedful translate``: texts, a file or a stream, line by line."""
 
-import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from heedful.engines.base import Translation
 from heedful.engines.lines import translate_lines
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
-from heedful.files import check_writable, whole_file
+from heedful.files import check_writable
 from heedful.progress import Reporter
 
 FORMATS = ("text", "tsv", "jsonl")
@@ -43,6 +42,9 @@ class TranslateOptions:
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
     """Translate what is given; to standard output or a file."""
     _check(options)
+    for text in options.texts:
+        if len(text) < 200 and Path(text).is_file():
+            report.warn(f"{text!r} is translated as a text; for the file of that name write -i {text}")
     engine = load(options.model, device=options.device)
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
     # Bytes of the command line that are no UTF-8 arrive as halves of surrogate pairs.
@@ -56,7 +58,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         raise HeedfulError("--format text has room for one translation a line", hint="use tsv or jsonl")
     found: Iterable[Translation] = translate_lines(engine, lines, search, options.prefix)
     incomplete = 0
-    with _opened(options.output) as file:
+    with _opened(options.output, report) as file:
         if options.output or not sys.stdout.isatty():  # a bar would mingle with the translations
             found = report.track(found, "translating", unit="lines")
         for number, translation in enumerate(found, start=1):
@@ -88,6 +90,8 @@ def _check(options: TranslateOptions) -> None:
         check_readable(options.source)
     if options.output:
         check_writable(options.output)
+        if options.source and options.output.resolve() == options.source.resolve():
+            raise HeedfulError("--output would overwrite --input", hint="name another file")
 
 
 def _lines(path: Path, report: Reporter) -> Iterator[str]:
@@ -105,21 +109,24 @@ def _stream(engine: NativeEngine, lines: Iterable[str], search: SearchConfig, pr
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that gets its name only when it is complete."""
+def _opened(path: Path | None, report: Reporter) -> Iterator[TextIO]:
+    """Standard output, or a file that gets its name only when it is complete; what there is stays."""
     if path is None:
         yield sys.stdout
         return
-    with whole_file(path) as file:
-        text = io.TextIOWrapper(file, encoding="utf-8", newline="\n")
-        yield text
-        text.flush()
-        text.detach()
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    except BaseException:
+        report.warn(f"what was translated so far is in {partial}")
+        raise
+    partial.replace(path)
 
 
 def _written(number: int, translation: Translation, form: str) -> str:
     if form == "text":
-        return one_line(translation.text) + "\n"
+        return " ".join(translation.text.splitlines()) + "\n"
     if form == "jsonl":
         return json.dumps(_as_json(number, translation), ensure_ascii=False) + "\n"
     return "".join(

@@ -128,4 +128,7 @@ def _decoded(number: int, raw: bytes | None) -> Line:
 def _refuse_utf16(first: bytes, path: Path) -> None:
     """Spreadsheets save "Unicode text" as UTF-16, in which every single line would be a fault."""
     if first.startswith(_UTF16_MARKS) and b"\0" in first:
-        raise HeedfulError(f"{path} is UTF-16, not UTF-8", hint=f"iconv -f UTF-16 -t UTF-8 {path} > new file")
+        raise HeedfulError(
+            f"{path} is UTF-16, not UTF-8",
+            hint=f"save it as UTF-8 text, or: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8.tsv",
+        )

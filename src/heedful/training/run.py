@@ -31,6 +31,8 @@ from heedful.training.preparation import Choice, Inputs, Prepared, prepare
 from heedful.training.validation import validate
 
 FINAL_BLEU_SENTENCES = 1000
+SHORTEST_LONGEST = 24
+"""Tokens up to which a sentence is never split, even if the corpus has only shorter ones."""
 SEVERAL_SENTENCES = 0.05
 """Share of sources with more than one sentence from which a model is taken to know what to do with them."""
 
@@ -105,6 +107,8 @@ def _carried_on(
     model = Transformer(_model_config(prepared)).to(device)
     report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
     run = start_run(folder / "training", prepared, model, report)
+    if run.state.update >= run.plan.total:
+        report.say("all updates were done already; writing the model again")
     train_to_end(run)
     return _finished(run, folder)
 
@@ -161,8 +165,8 @@ def _choose_weights(run: Run) -> str:
 
 def _longest_source(prepared: Prepared) -> int:
     """Tokens, END included, of the longest source sentence that the model has learned to read."""
-    lengths = prepared.training.source_lengths
-    return min(int(lengths.max()) + 1, prepared.config.model.longest)
+    longest = int(prepared.training.source_lengths.max()) + 1
+    return min(max(longest, SHORTEST_LONGEST), prepared.config.model.longest)
 
 
 def _single_sentences(path: Path) -> bool:
