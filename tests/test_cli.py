@@ -353,7 +353,7 @@ class TestWrongInput:
         assert "a beam of 2 cannot give 3 translations" in told
 
 
-@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="mounting a small disk needs root")
+@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="mounting a small disk needs root")
 def test_full_disk(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
     """No space left in the middle of a checkpoint: told, nothing broken, and resumable with more space."""
     disk = tmp_path / "disk"

@@ -50,16 +50,21 @@ def seconds_of_a_run(pairs: Path, folder: Path) -> float:
     return time.monotonic() - started
 
 
+def kill_after(seconds: float, words: list[str], folder: Path) -> None:
+    """Start a training, kill it outright, and look at what it left."""
+    process = start(*words)
+    time.sleep(seconds)
+    process.kill()
+    process.communicate()
+    check_checkpoints_whole(folder)
+
+
 def test_killed_again_and_again(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
     seconds = seconds_of_a_run(grammar_pairs, tmp_path / "timed")
     assert weights(tmp_path / "timed") == weights(quick_model)  # training is a function of its input
     folder, dice = tmp_path / "killed", random.Random(7)
     for _ in range(4):
-        process = start(*resume_words(grammar_pairs, folder))
-        time.sleep(dice.uniform(0.3, 1.0) * seconds)
-        process.kill()
-        process.communicate()
-        check_checkpoints_whole(folder)
+        kill_after(dice.uniform(0.3, 1.0) * seconds, resume_words(grammar_pairs, folder), folder)
     done = run_heedful(*resume_words(grammar_pairs, folder))
     assert done.status == 0, done.err
     assert weights(folder) == weights(quick_model)
@@ -71,11 +76,7 @@ def test_killed_at_twenty_random_moments(grammar_pairs: Path, quick_model: Path,
     dice = random.Random(11)
     for number in range(20):
         folder = tmp_path / str(number)
-        process = start(*quick_train_words(grammar_pairs, folder))
-        time.sleep(dice.uniform(0.2, 1.0) * seconds)
-        process.kill()
-        process.communicate()
-        check_checkpoints_whole(folder)
+        kill_after(dice.uniform(0.2, 1.0) * seconds, quick_train_words(grammar_pairs, folder), folder)
         done = run_heedful(*resume_words(grammar_pairs, folder))
         assert done.status == 0, done.err
         assert weights(folder) == weights(quick_model), number

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import check_inputs, read_pairs, write_tsv
+from heedful.corpora.formats import read_pairs, write_tsv
 from heedful.corpora.split import split
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
@@ -118,7 +118,6 @@ def _cleaned(
     languages: tuple[str, str] | None,
     report: Reporter,
 ) -> list[str]:
-    check_inputs(paths)
     counts = CleaningReport()
     fields = languages or ("source", "target")
     records = report.track(read_pairs(paths, fields=fields), "reading", unit="pairs")
@@ -159,7 +158,6 @@ def _divided(
 
 def _given_validation(inputs: Inputs, config: RunConfig) -> tuple[list[Pair], list[str]]:
     """The pairs, and what was dropped of them."""
-    check_inputs(inputs.validation)
     counts = CleaningReport()
     records = read_pairs(inputs.validation, fields=inputs.languages or ("source", "target"))
     pairs = list(clean(records, config.cleaning, counts))
