@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow check format bench clean
+.PHONY: demo test test-slow check format bench figures clean
 
 demo: .venv/runtime
 	$(BIN)/heedful demo
@@ -25,6 +25,23 @@ format: .venv/dev
 
 bench: .venv/dev
 	for script in benchmarks/*.py; do $(BIN)/python $$script || exit 1; done
+
+# The pictures of the documents, from the two demo models.
+SENTENCE := The animal didn't cross the street because it was too tired.
+LOOK := --format png --quiet
+figures: .venv/runtime
+	$(BIN)/heedful demo
+	$(BIN)/heedful demo --taught-head
+	$(BIN)/heedful explain positions --figure docs/figures/positions.png
+	$(BIN)/heedful explain thinking-machines --figure docs/figures/softmax.png
+	$(BIN)/heedful explain mask --figure docs/figures/mask.png
+	$(BIN)/heedful explain schedule --figure docs/figures/schedule.png
+	$(BIN)/heedful inspect demo/model "$(SENTENCE)" -o demo/pictures $(LOOK)
+	$(BIN)/heedful inspect demo/taught-model "$(SENTENCE)" -o demo/taught $(LOOK) --layer 2 --head 1 --word it --kind encoder
+	cp demo/pictures/cross-layer-2.png docs/figures/cross-heads.png
+	cp demo/pictures/gradient.png docs/figures/gradient.png
+	cp demo/pictures/training.png docs/figures/training.png
+	cp demo/taught/encoder-layer-2-head-1-word-8.png docs/figures/taught-it.png
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

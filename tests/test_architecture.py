@@ -13,7 +13,7 @@ LAYERS = [
     {"cli"},
     {"demo", "commands"},
     {"api"},
-    {"presets"},
+    {"presets", "inspection"},
     {"training", "engines"},
     {"bundle"},
     {"corpora", "decoding", "evaluation"},

@@ -10,10 +10,14 @@ from heedful.errors import HeedfulError
 from heedful.presets import chooser
 from heedful.progress import Reporter
 from heedful.training.devices import chosen_device
-from heedful.training.preparation import Inputs
+from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
+from heedful.training.preparation import CorpusSize, Inputs
 from heedful.training.run import begin, carry_on, forget_unprepared, read_run
+from heedful.training.taught import check_links
 
 Paths = str | Path | Sequence[str | Path]
+_SIZES = [CorpusSize(pairs, 100 * pairs, 100) for pairs in (1_000, 1_000_000)]
+"""Of a small and a large corpus: the widths that a preset may choose."""
 
 
 def train(
@@ -26,8 +30,10 @@ def train(
     report: Reporter | None = None,
 ) -> NativeEngine:
     """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
-    settings = settings or {}
+    settings = with_lasting_vectors(settings or {})
     choose = chooser(settings)
+    check_vectors([choose(size)[0] for size in _SIZES])
+    check_links(settings)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
     training = _paths(pairs)
     inputs = Inputs(training, _paths(validation), languages or languages_of(training))

@@ -45,6 +45,8 @@ class BundleConfig(Config):
     """Whether text is always split into sentences: so if it has learned from single sentences only."""
     normalize: Literal["none", "nfc"] = "nfc"
     """Unicode form of the text it has learned from."""
+    taught_head: tuple[int, int] | None = None
+    """Encoder layer and head, from 1, that an extra loss has shown where to look; all others are untaught."""
 
 
 @dataclass(frozen=True, slots=True)

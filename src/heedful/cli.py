@@ -47,13 +47,17 @@ def top(version: Annotated[bool, typer.Option("--version", help="Print the versi
 def demo(
     folder: Annotated[Path, typer.Option("--output", "-o", help="Where the demo is kept.")] = Path("demo"),
     again: Annotated[bool, typer.Option("--again", help="Train anew even if there is a model.")] = False,
+    taught: Annotated[
+        bool,
+        typer.Option("--taught-head", help='Teach one head what "it" means, by an extra loss; labelled so.'),
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Train on the built-in English-French corpus in about a minute, and translate."""
     from heedful.demo import run_demo
     from heedful.progress import Reporter
 
-    for line in run_demo(folder, again=again, report=Reporter(quiet=quiet)):
+    for line in run_demo(folder, again=again, taught=taught, report=Reporter(quiet=quiet)):
         print(line, flush=True)
 
 
@@ -165,6 +169,126 @@ def evaluate(
     )
     for line in lines:
         print(line)
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    subject: Annotated[
+        str | None, typer.Argument(metavar="TOPIC|MODEL", help="A topic of the list, or a model folder.")
+    ] = None,
+    sentence: Annotated[str | None, typer.Argument(help="What the model reads.")] = None,
+    layer: Annotated[int | None, typer.Option(help="From 1; 1 if not given.")] = None,
+    head: Annotated[int | None, typer.Option(help="From 1; 1 if not given.")] = None,
+    word: Annotated[
+        str | None, typer.Option(help="The word that looks: itself, a piece, or its number from 1.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="The word looked at whose products are shown; else the heaviest.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="encoder (if not given), decoder or cross (decoder on source).")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="A translation instead of the model's own.")] = None,
+    vectors: Annotated[Path | None, typer.Option(help="Word vectors, for the topic glove.")] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Also draw a .png or .svg: thinking-machines, mask, positions, schedule."),
+    ] = None,
+    digits: Annotated[int | None, typer.Option(min=1, max=15, help="Decimals; 4 if not given.")] = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="All channels of vectors as wide as the model.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help='All digits, as JSON; -inf is "-inf".')] = False,
+) -> None:
+    """Print the steps of attention, every number with its formula, to be checked by hand.
+
+    A topic of the lecture, or a word in a trained model: heedful explain MODEL "A sentence." --word sentence
+
+    \b
+    thinking-machines  two scores to two weights, and why scores are divided by sqrt(d_k)
+    numerical          three inputs through one head, from X to the output
+    mask               the look-ahead mask, printed numbers against exact ones
+    positions          sines and cosines of positions
+    layer              matrix product, feed-forward, residual sum, LayerNorm
+    schedule           the learning rate of every step
+    text               one-hot, bag of words, TF-IDF
+    glove              ten heads and one over GloVe word vectors (needs --vectors FILE)
+    """
+    options = (sentence, layer, head, word, key, kind, target, vectors, figure, digits)
+    if subject is None:
+        if as_json or whole or any(option is not None for option in options):
+            raise HeedfulError("nothing to explain", hint="give a topic or a model folder first")
+        print(context.get_help())
+        return
+    from heedful.commands.explain import ExplainOptions, explain_command
+
+    wanted = ExplainOptions(
+        subject, sentence, kind, layer, head, word, key, target, vectors, figure, digits, as_json, whole
+    )
+    print(explain_command(wanted), end="")
+
+
+@app.command()
+def inspect(
+    model: Model,
+    sentence: Annotated[str | None, typer.Argument(help="The sentence to look at.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A folder for pictures; a file for --alignments.")
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="A translation; else the model's own.")] = None,
+    form: Annotated[str | None, typer.Option("--format", help="png, svg or both (if not given).")] = None,
+    pieces: Annotated[bool, typer.Option("--pieces", help="Show pieces of words, not words.")] = False,
+    kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross attention.")] = None,
+    layer: Annotated[int | None, typer.Option(help="Only this layer, from 1.")] = None,
+    head: Annotated[int | None, typer.Option(help="Only this head, from 1.")] = None,
+    word: Annotated[str | None, typer.Option(help="Show where this word (or its number) looks.")] = None,
+    alignments: Annotated[
+        list[Path] | None,
+        typer.Option(help="Align the words of these pairs: one file, or the option twice for two files."),
+    ] = None,
+    gold: Annotated[
+        Path | None, typer.Option(help="Right alignments (1-1 2p3 ...), to print the error rate.")
+    ] = None,
+    heads: Annotated[
+        list[Path] | None, typer.Option(help="What each head mostly does, on these pairs.")
+    ] = None,
+    grammar: Annotated[
+        bool, typer.Option("--grammar", help='Examine a demo model: which head knows what "it" means?')
+    ] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Draw where the model looks in a sentence; align words; see what each head does.
+
+    \b
+    heedful inspect MODEL "A sentence." -o pictures
+    heedful inspect MODEL --alignments pairs.tsv -o pairs.align
+    heedful inspect MODEL --heads pairs.tsv
+    heedful inspect demo/model --grammar
+    """
+    from heedful.commands.inspect import InspectCall, inspected
+    from heedful.progress import Reporter
+
+    call = InspectCall(
+        model=model,
+        sentence=sentence,
+        output=output,
+        target=target,
+        form=form,
+        pieces=pieces,
+        kind=kind,
+        layer=layer,
+        head=head,
+        word=word,
+        alignments=tuple(alignments or ()),
+        gold=gold,
+        heads=tuple(heads or ()),
+        grammar=grammar,
+        device=device,
+    )
+    for line in inspected(call, Reporter(quiet=quiet)):
+        print(line, flush=True)
 
 
 @corpus_app.command("stats")

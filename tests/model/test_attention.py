@@ -148,7 +148,7 @@ def test_masked_self_attention_matches_pytorch() -> None:
     seen: dict[str, Tensor] = {}
     close(ours(x, causal=True, observer=seen.__setitem__), expected)
     close(seen["weights"], weights)
-    assert list(seen) == ["q", "k", "v", "weights"]
+    assert list(seen) == ["x", "q", "k", "v", "weights", "heads", "output"]
 
 
 def test_weights_start_even_and_small() -> None:

@@ -235,12 +235,14 @@ def test_looking_changes_nothing_and_sees_everything() -> None:
     source, target = padded_ids([7, 4, 1], 19), padded_ids([5, 2, 3], 23, start=True)
     seen: dict[str, Tensor] = {}
     assert torch.equal(model(source, target, seen.__setitem__), model(source, target))
-    heads = ["q", "k", "v", "weights", "residual"]
+    heads = ["x", "q", "k", "v", "weights", "heads", "output", "residual"]
     encoder = [f"{n}.self.{name}" for n in range(3) for name in heads]
     decoder = [f"{n}.{kind}.{name}" for n in range(2) for kind in ("self", "cross") for name in heads]
     assert set(seen) == {
         "encoder.embedding",
+        "encoder.memory",
         "decoder.embedding",
+        "decoder.states",
         *(f"encoder.{name}" for name in encoder),
         *(f"decoder.{name}" for name in decoder),
         *(f"encoder.{n}.feed_forward.residual" for n in range(3)),

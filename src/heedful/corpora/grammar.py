@@ -25,6 +25,8 @@ _BEFORE_VOWEL = {"le": "l'", "la": "l'", "ne": "n'", "que": "qu'", "je": "j'", "
 _BEFORE_VOWEL |= {"puisque": "puisqu'", "ce": "cet", "ma": "mon", "sa": "son"}
 _CONTRACTED = {("de", "le"): "du", ("à", "le"): "au"}
 _HELD_OUT_ONE_IN = 16
+DEMO_PAIRS = 20_000
+"""What the demo learns from: `generate(DEMO_PAIRS)`."""
 _STOP, _ASK, _CALL = (".:.", ".:."), ("?:?", "?:?"), ("!:!", "!:!")
 _WHETHER = ("", "est-ce:q que:q")
 

@@ -12,12 +12,20 @@ from torch import Tensor, nn
 from heedful.model.observer import Observer
 
 
+def attention_scores(query: Tensor, key: Tensor) -> Tensor:
+    """query . key for every pair: (..., queries, keys)."""
+    return query @ key.transpose(-2, -1)
+
+
+def masked(scores: Tensor, visible: Tensor | None) -> Tensor:
+    """Scores with -inf where nothing may be seen: softmax then gives exactly zero."""
+    return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
+
+
 def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None) -> Tensor:
     """softmax(query . key / sqrt(channels)), equation 1; hidden positions weigh exactly zero."""
-    scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))  # (..., queries, keys)
-    if visible is not None:
-        scores = scores.masked_fill(~visible, -torch.inf)
-    return scores.softmax(dim=-1)
+    scores = attention_scores(query, key) / math.sqrt(query.size(-1))
+    return masked(scores, visible).softmax(dim=-1)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None) -> Tensor:
@@ -102,6 +110,9 @@ class MultiHeadAttention(nn.Module):
             query, key, value, attn_mask=visible, dropout_p=dropout, is_causal=causal
         )
         result: Tensor = self.output(join_heads(heads))
+        if observer is not None:
+            observer("heads", heads)
+            observer("output", result)
         return result
 
     def forward(
@@ -114,6 +125,8 @@ class MultiHeadAttention(nn.Module):
         observer: Observer | None = None,
     ) -> Tensor:
         """Tokens ``x`` look at ``memory``, or at each other when there is none."""
+        if observer is not None:
+            observer("x", x)
         if memory is None:
             query, key, value = self.project(x)
         else:

@@ -30,6 +30,8 @@ class Decoder(nn.Module):
         for number, layer in enumerate(self.layers):
             x = layer(x, memory, visible, within(observer, str(number)))
         states: Tensor = self.norm(x)
+        if observer is not None:
+            observer("states", states)
         return states
 
     def start(self, memory: Tensor, visible: Tensor | None) -> DecoderCache:

@@ -25,4 +25,6 @@ class Encoder(nn.Module):
         for number, layer in enumerate(self.layers):
             x = layer(x, visible, within(observer, str(number)))
         memory: Tensor = self.norm(x)
+        if observer is not None:
+            observer("memory", memory)
         return memory

@@ -18,7 +18,7 @@ from tokenizers import models
 from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import write_text
-from heedful.text.spelling import escaped, unescaped, unspaced
+from heedful.text.spelling import SPACE, escaped, unescaped, unspaced
 from heedful.text.vocabulary import (
     END,
     PAD,
@@ -109,6 +109,21 @@ class Tokenizer:
                 number += 1
             numbers.append(number)
             previous = current
+        return numbers
+
+    def within(self, ids: Sequence[int], words: Sequence[str]) -> list[int]:
+        """For every piece the number of the given word that it begins in; specials get -1.
+
+        The words, in order, make up the text of the ids, as in ``text.split()`` or a corpus's own words.
+        """
+        ends = list(accumulate(len(escaped("".join(word.split()))) for word in words))
+        numbers, place = [], 0
+        text, starts = self._aligned(ids)
+        for identity, start, stop in zip(ids, starts, [*starts[1:], len(text)], strict=True):
+            letters = text[start:stop].replace(SPACE, "")
+            inside = min(bisect_right(ends, place), len(words) - 1)
+            numbers.append(inside if self._spelling[identity] else -1)
+            place += len(letters)
         return numbers
 
     def split(self, spelled: str) -> list[str]:

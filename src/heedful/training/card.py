@@ -1,5 +1,6 @@
 """The model card: README.md of a model folder, for the person who finds it."""
 
+from heedful.training.config import TaughtConfig
 from heedful.training.loop import Run
 from heedful.training.validation import Validation
 
@@ -20,6 +21,7 @@ def model_card(run: Run, result: Validation, chosen: str) -> str:
                 f"width {config.model.width}, {config.model.heads} heads",
                 f"{run.state.update:,} updates, {run.state.tokens:,} target tokens, {minutes:.1f} minutes",
                 chosen,
+                *_taught(config.taught),
             ]
         ),
         "Scores on the held-out pairs": _bullets(
@@ -31,6 +33,15 @@ def model_card(run: Run, result: Validation, chosen: str) -> str:
     }
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
     return f"# Heedful model: {title}\n\nA Transformer trained by Heedful.\n\n{body}\n"
+
+
+def _taught(taught: TaughtConfig) -> list[str]:
+    if not taught.links:
+        return []
+    return [
+        f"encoder layer {taught.layer} head {taught.head} is a taught head: an extra loss has shown it where "
+        "to look; it did not come to it by itself"
+    ]
 
 
 def _bullets(lines: list[str]) -> str:

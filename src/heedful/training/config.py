@@ -55,6 +55,10 @@ class TrainingConfig(Config):
     """Sentences set aside for validation when none are given; 0 to choose by the corpus's size."""
     seed: int = Field(1, ge=0, lt=2**31)
     """Of weights, batch order and dropout: the same seed gives the same model."""
+    source_vectors: str = ""
+    """Word vectors (GloVe or word2vec file) that the source embeddings start from; empty for random."""
+    target_vectors: str = ""
+    """Likewise the target embeddings; of a joint vocabulary, those that source_vectors did not have."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -72,6 +76,19 @@ class TrainingConfig(Config):
         return self
 
 
+class TaughtConfig(Config):
+    """One encoder head that is shown where to look, by an extra loss: for teaching, not for quality."""
+
+    links: str = ""
+    """A file of links to learn, `source TAB 7-1`: word 7 should look at word 1 (from 0). Empty: no head."""
+    layer: int = Field(1, ge=1)
+    """Encoder layer of the head, from 1."""
+    head: int = Field(1, ge=1)
+    """The head, from 1."""
+    weight: float = Field(1.0, gt=0)
+    """Of a link in the loss, where a target token weighs 1."""
+
+
 class RunConfig(Config):
     """A whole recipe. ``preset`` names the defaults that the other sections started from."""
 
@@ -87,5 +104,21 @@ class RunConfig(Config):
     """How many tokens make a batch."""
     training: TrainingConfig = TrainingConfig()
     """How the weights are found."""
+    taught: TaughtConfig = TaughtConfig()
+    """A head that is shown where to look."""
     search: SearchConfig = SearchConfig()
     """How the trained model translates unless told otherwise."""
+
+    @model_validator(mode="after")
+    def _taught_head_exists(self) -> Self:
+        taught, model = self.taught, self.model
+        if taught.links and (taught.layer > model.encoder_layers or taught.head > model.heads):
+            raise ValueError(
+                f"there is no encoder layer {taught.layer} with a head {taught.head} to be taught\n"
+                f"the model has {model.encoder_layers} layers of {model.heads} heads"
+            )
+        if taught.links and self.tokenizer.dropout:
+            raise ValueError(
+                "a taught head needs sentences that are always spelled the same\nset tokenizer.dropout to 0"
+            )
+        return self

@@ -33,6 +33,7 @@ from heedful.training.checkpoint import (
 )
 from heedful.training.preparation import Prepared
 from heedful.training.schedule import learning_rate
+from heedful.training.taught import new_teacher
 from heedful.training.update import Respelling, new_optimizer, read_batch, update
 from heedful.training.validation import Validation, validate
 
@@ -42,7 +43,7 @@ LOG_EVERY = 10
 class Plan:
     """Which update sees which pairs, and what happens after it."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, folder: Path) -> None:
         settings = prepared.config.training
         self.settings = settings
         self.batches = Batches(prepared.training, prepared.config.batches, settings.seed, settings.accumulate)
@@ -51,6 +52,7 @@ class Plan:
         self.total = min(whole, settings.updates) if settings.updates else whole
         self.every = settings.validate_every or self.per_epoch
         self.respelling = _respelling(prepared)
+        self.teacher = new_teacher(prepared, folder)
 
     def validates_after(self, update: int) -> bool:
         """Whether this update ends with a validation and a checkpoint."""
@@ -108,7 +110,7 @@ class Run:
 def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Reporter) -> Run:
     """A run at its beginning or, if the folder has checkpoints, where the newest one left it."""
     optimizer = new_optimizer(model, prepared.config.training)
-    run = Run(folder, prepared, Plan(prepared), model, optimizer, TrainingState(), report)
+    run = Run(folder, prepared, Plan(prepared, folder), model, optimizer, TrainingState(), report)
     run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
     found = checkpoints(run.checkpoint_folder)
     if found:
@@ -150,11 +152,17 @@ def _one_update(run: Run, meter: "_Meter", task: Task) -> None:
     epoch, index = divmod(number - 1, plan.per_epoch)
     torch.manual_seed(settings.seed * 1_000_003 + number)
     batches = [
-        read_batch(run.prepared.training, indices.tolist(), plan.respelling, [settings.seed, number, part])
+        read_batch(
+            run.prepared.training,
+            indices.tolist(),
+            plan.respelling,
+            [settings.seed, number, part],
+            plan.teacher,
+        )
         for part, indices in enumerate(plan.batches.update(epoch, index))
     ]
     rate = learning_rate(number, plan.total, settings, run.prepared.config.model.width)
-    loss = update(run.model, run.optimizer, batches, settings, rate)
+    loss = update(run.model, run.optimizer, batches, settings, rate, plan.teacher)
     run.state.update = number
     meter.add(loss, sum(batch.tokens for batch in batches), rate)
     if number % LOG_EVERY == 0:

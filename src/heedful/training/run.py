@@ -26,8 +26,10 @@ from heedful.training.card import model_card
 from heedful.training.checkpoint import averaged_weights, checkpoints
 from heedful.training.config import TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
+from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
+from heedful.training.taught import keep_links
 from heedful.training.validation import validate
 
 FINAL_BLEU_SENTENCES = 1000
@@ -51,6 +53,7 @@ def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
         with locked(training):
             shutil.rmtree(training)
     training.mkdir(parents=True)
+    keep_links(settings, training)
     write_json(
         folder / "training" / "run.json",
         {
@@ -100,12 +103,14 @@ def _carried_on(
 ) -> Bundle:
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
-    prepared = prepare(inputs, folder / "training" / "data", cleaning, choose, report)
+    prepared = prepare(inputs, folder / "training" / "data", cleaning, checking_vectors(choose), report)
     training = prepared.config.training
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
     model = Transformer(_model_config(prepared)).to(device)
     report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
+    if not checkpoints(folder / "training" / "checkpoints"):
+        start_from_vectors(model, prepared.tokenizer, training, report)
     run = start_run(folder / "training", prepared, model, report)
     if run.state.update >= run.plan.total:
         report.say("all updates were done already; writing the model again")
@@ -129,6 +134,7 @@ def _finished(run: Run, folder: Path) -> Bundle:
     chosen = _choose_weights(run)
     run.report.say(chosen)
     result = validate(run.model, prepared.tokenizer, prepared.validation, FINAL_BLEU_SENTENCES)
+    taught = prepared.config.taught
     config = BundleConfig(
         languages=prepared.tokenizer.languages,
         model=run.model.config,
@@ -136,6 +142,7 @@ def _finished(run: Run, folder: Path) -> Bundle:
         longest_source=_longest_source(prepared),
         by_sentence=_single_sentences(folder / "training" / "data" / "pairs.tsv"),
         normalize=prepared.config.cleaning.normalize,
+        taught_head=(taught.layer, taught.head) if taught.links else None,
     )
     bundle = Bundle(config, prepared.tokenizer, run.model.eval(), model_card(run, result, chosen))
     bundle.save(folder)

@@ -16,6 +16,7 @@ from heedful.text.tokenizer import END
 from heedful.training.config import TrainingConfig
 from heedful.training.devices import mixed_precision
 from heedful.training.loss import output_loss
+from heedful.training.taught import Teacher
 
 Respelling = Callable[[Sequence[int], np.random.Generator], list[int]]
 """BPE-dropout of one sentence."""
@@ -28,6 +29,8 @@ class Batch:
     source: Tensor  # (sentences, source length)
     before: Tensor  # (sentences, target length)
     target: Tensor  # (sentences, target length)
+    links: Tensor | None = None
+    """(links, 3): sentence, query and key that a taught head should follow."""
 
     @property
     def tokens(self) -> int:
@@ -35,7 +38,9 @@ class Batch:
         return int((self.target != PAD).sum())
 
 
-def new_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+def new_batch(
+    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], teacher: Teacher | None = None
+) -> Batch:
     """Add END and the start, pad.
 
     >>> batch = new_batch([[7, 8]], [[5, 6, 9]])
@@ -45,11 +50,16 @@ def new_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
     source = padded([np.append(np.asarray(row, dtype=np.int64), END) for row in sources], PAD)
     target = padded([np.append(np.asarray(row, dtype=np.int64), END) for row in targets], PAD)
     before = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PAD)
-    return Batch(torch.from_numpy(source), torch.from_numpy(before), torch.from_numpy(target))
+    links = teacher.of(sources) if teacher else None
+    return Batch(torch.from_numpy(source), torch.from_numpy(before), torch.from_numpy(target), links)
 
 
 def read_batch(
-    store: TokenStore, indices: Sequence[int], respell: tuple[Respelling, Respelling] | None, noise: list[int]
+    store: TokenStore,
+    indices: Sequence[int],
+    respell: tuple[Respelling, Respelling] | None,
+    noise: list[int],
+    teacher: Teacher | None = None,
 ) -> Batch:
     """The batch of these pairs; with BPE-dropout each sentence is spelled anew, by the seed ``noise``."""
     sources: list[Sequence[int]] = [store.source(i).tolist() for i in indices]
@@ -58,16 +68,29 @@ def read_batch(
         random = np.random.default_rng(noise)
         sources = [respell[0](row, random) for row in sources]
         targets = [respell[1](row, random) for row in targets]
-    return new_batch(sources, targets)
+    return new_batch(sources, targets, teacher)
 
 
-def batch_loss(model: Transformer, batch: Batch, smoothing: float) -> tuple[Tensor, Tensor]:
-    """Smoothed loss and negative log-likelihood of a batch, each summed over its target tokens."""
+def batch_loss(
+    model: Transformer, batch: Batch, smoothing: float, teacher: Teacher | None = None
+) -> tuple[Tensor, Tensor]:
+    """Smoothed loss and negative log-likelihood of a batch, each summed over its target tokens.
+
+    What a taught head still has to learn is added to the first.
+    """
     device = model.output.weight.device
-    states = model(batch.source.to(device), batch.before.to(device))
+    source, before = batch.source.to(device), batch.before.to(device)
+    if teacher is None or batch.links is None:
+        states, lesson = model(source, before), None
+    else:
+        memory, lesson = teacher.encode(model, source, batch.links)
+        states = model.decode(before, memory, source)
     with torch.autocast(device.type, enabled=False):  # probabilities want all the digits there are
         weight = model.output.weight
-        return output_loss(states.to(weight.dtype), weight, batch.target.to(device), smoothing)
+        smoothed, likelihood = output_loss(
+            states.to(weight.dtype), weight, batch.target.to(device), smoothing
+        )
+    return smoothed if lesson is None else smoothed + lesson, likelihood
 
 
 def update(
@@ -76,6 +99,7 @@ def update(
     batches: Sequence[Batch],
     config: TrainingConfig,
     rate: float,
+    teacher: Teacher | None = None,
 ) -> float:
     """One step of Adam on all batches together; returns the loss a token.
 
@@ -88,7 +112,7 @@ def update(
     optimizer.zero_grad(set_to_none=True)
     for batch in batches:
         with mixed_precision(device, config.precision):
-            smoothed, likelihood = batch_loss(model, batch, config.label_smoothing)
+            smoothed, likelihood = batch_loss(model, batch, config.label_smoothing, teacher)
         (smoothed / tokens).backward()  # type: ignore[no-untyped-call]
         total += float(likelihood)
     length = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip or float("inf"))

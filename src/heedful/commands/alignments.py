@@ -1,0 +1,139 @@
+"""``heedful inspect --alignments``: which word comes from which, a line of links for every pair."""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
+
+from heedful.api import load
+from heedful.bundle import Bundle
+from heedful.corpora.filters import clean_sentence
+from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
+from heedful.corpora.lines import read_lines
+from heedful.errors import HeedfulError
+from heedful.files import check_writable, whole_file
+from heedful.inspection.alignment import (
+    Aligner,
+    Link,
+    alignment_error_rate,
+    best_aligner,
+    parsed_links,
+    pharaoh,
+)
+from heedful.inspection.arithmetic import check_place
+from heedful.inspection.trace import Trace, in_words, trace
+from heedful.progress import Reporter
+
+EXAMINED = 500
+"""Pairs on which the aligner is chosen, when none is named."""
+
+Words = tuple[list[str], list[str]]
+
+
+def alignments_command(
+    model: Path,
+    pairs: Sequence[Path],
+    output: Path | None,
+    gold: Path | None,
+    place: tuple[int | None, int | None],
+    *,
+    device: str,
+    report: Reporter,
+) -> Iterator[str]:
+    """A Pharaoh line for each pair, in order, to print or into ``output``; words stand between spaces.
+
+    ``place`` is the layer and the head to read, from 1; without them the best is found on the pairs.
+    """
+    check_inputs(pairs)
+    if output is not None:
+        check_writable(output)
+    bundle = load(model, device=device).bundle
+    named = _named(bundle, *place)
+    answers = _read_gold(gold) if gold else None
+    given = _read_words(pairs, bundle)
+    some = list(islice(given, 0 if named else EXAMINED))
+    if not some and not named:
+        raise HeedfulError(
+            f"no pairs in {' and '.join(map(str, pairs))}", hint="a pair a line, source TAB target"
+        )
+    aligner = named or _found(bundle, some, report)
+    links = _aligned(bundle, aligner, report.track(chain(some, given), "aligning", unit="pairs"))
+    kept: list[list[Link]] = []
+    if answers is not None:
+        links = _kept(links, kept)
+    if output is None:
+        yield from map(pharaoh, links)
+    else:
+        with whole_file(output) as file:
+            file.writelines(f"{pharaoh(each)}\n".encode() for each in links)
+        report.say(f"alignments written to {output}")
+    if answers is not None:
+        report.say(_judged(kept, answers, gold))
+
+
+def _named(bundle: Bundle, layer: int | None, head: int | None) -> Aligner | None:
+    if layer is None:
+        if head is not None:
+            raise HeedfulError("--head alone names no head", hint="give --layer too")
+        return None
+    check_place(bundle, "cross", layer - 1, None if head is None else head - 1)
+    return Aligner(layer - 1, None if head is None else head - 1, reads=False)
+
+
+def _read_words(paths: Sequence[Path], bundle: Bundle) -> Iterator[Words]:
+    """The words of every pair; both lists are empty where a line holds no pair, so that lines keep step."""
+    for record in read_pairs(paths, fields=bundle.config.languages or DEFAULT_FIELDS):
+        source, target = (
+            clean_sentence(side or "", bundle.config.normalize).split()
+            for side in (record.source, record.target)
+        )
+        yield (source, target) if source and target else ([], [])
+
+
+def _seen(bundle: Bundle, words: Words) -> Trace:
+    seen = trace(bundle, " ".join(words[0]), " ".join(words[1]))
+    return in_words(bundle, seen, words[0], words[1])
+
+
+def _found(bundle: Bundle, some: Sequence[Words], report: Reporter) -> Aligner:
+    usable = [words for words in some if words[0]]
+    if not usable:
+        raise HeedfulError("no pair has words on both sides", hint="a pair a line, source TAB target")
+    traces = [
+        _seen(bundle, words)
+        for words in report.track(usable, "looking for the best aligner", len(usable), "pairs")
+    ]
+    aligner, told = best_aligner(traces)
+    report.say(f"aligned by {aligner.name} ({told[aligner]:.2f} bits a word, on {len(usable)} pairs)")
+    return aligner
+
+
+def _aligned(bundle: Bundle, aligner: Aligner, given: Iterator[Words]) -> Iterator[list[Link]]:
+    for words in given:
+        yield aligner.links(_seen(bundle, words)) if words[0] else []
+
+
+def _kept(links: Iterator[list[Link]], kept: list[list[Link]]) -> Iterator[list[Link]]:
+    for each in links:
+        kept.append(each)
+        yield each
+
+
+def _judged(
+    found: Sequence[list[Link]], answers: Sequence[tuple[list[Link], list[Link]]], gold: Path | None
+) -> str:
+    if len(answers) != len(found):
+        raise HeedfulError(f"{gold} has {len(answers)} lines for {len(found)} pairs")
+    sure, possible = [each[0] for each in answers], [each[1] for each in answers]
+    rate = alignment_error_rate(found, sure, possible)
+    return f"alignment error rate {rate:.2%}, on {len(found):,} pairs"
+
+
+def _read_gold(path: Path) -> list[tuple[list[Link], list[Link]]]:
+    """Sure and possible links of every line; counted from 1 if no line has a word 0."""
+    lines = [line.text for line in read_lines(path)]
+    try:
+        counted = [link for line in lines for part in parsed_links(line) for link in part]
+        first = 1 if counted and min(map(min, counted)) > 0 else 0
+        return [parsed_links(line, first) for line in lines]
+    except HeedfulError as error:
+        raise HeedfulError(f"{path}: {error.problem}", hint=error.hint) from None

@@ -1,0 +1,177 @@
+"""``heedful inspect --heads`` and ``--grammar``: what each head does, measured on many sentences."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from heedful.api import load
+from heedful.bundle import Bundle
+from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
+from heedful.corpora.grammar import DEMO_PAIRS, GrammarPair, generate, words
+from heedful.engines.native import NativeEngine
+from heedful.errors import HeedfulError
+from heedful.evaluation import exact_match
+from heedful.inspection.alignment import Aligner, aligners, alignment_error_rate, best_aligner
+from heedful.inspection.antecedents import Place, Rate, antecedent_rates
+from heedful.inspection.heads import HeadProfile, head_profiles
+from heedful.inspection.tables import Explanation, Section, Table
+from heedful.inspection.trace import Trace, in_words, trace
+from heedful.progress import Reporter
+
+EXAMINED = 200
+"""Sentences that a head is watched on."""
+CHOOSING, UNSEEN = 300, 1000
+"""Sentences of the grammar on which a place is chosen, and others on which it is examined."""
+CHOOSING_SEED, UNSEEN_SEED = 101, 102
+
+
+def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Reporter) -> Explanation:
+    """What every head mostly does, on the first pairs of some files."""
+    check_inputs(pairs)
+    bundle = load(model, device=device).bundle
+    records = read_pairs(pairs, fields=bundle.config.languages or DEFAULT_FIELDS)
+    usable = ((record.source, record.target) for record in records if record.source and record.target)
+    some = [pair for pair in islice(usable, EXAMINED) if pair[0].strip() and pair[1].strip()]
+    if not some:
+        raise HeedfulError("no usable pair", hint="a pair a line, source TAB target, or two parallel files")
+    seen = [trace(bundle, *pair) for pair in report.track(some, "reading", len(some), "pairs")]
+    aligner, told = best_aligner(seen)
+    notes = [f"The best aligner is {aligner.name}: its links tell {told[aligner]:.2f} bits about a word."]
+    return Explanation(
+        f"What the heads of {model} do, on {len(seen)} sentences",
+        (
+            Section(
+                "Habits of each head",
+                HABITS,
+                (profile_table(head_profiles(seen)),),
+                (*notes, *_taught(bundle)),
+            ),
+        ),
+    )
+
+
+HABITS = "entropy in bits; shares of weight on the word before, itself, the word after, and the end"
+
+
+def profile_table(profiles: Sequence[HeadProfile]) -> Table:
+    """A row for every head."""
+    return Table(
+        "",
+        tuple(f"{each.kind} {each.layer + 1}.{each.head + 1}" for each in profiles),
+        ("entropy", "distance", "before", "itself", "after", "end", "habit"),
+        tuple(
+            (
+                each.entropy,
+                *("" if value is None else value for value in _places(each)),
+                each.end,
+                each.habit,
+            )
+            for each in profiles
+        ),
+        digits=2,
+    )
+
+
+def _places(profile: HeadProfile) -> tuple[float | None, ...]:
+    return profile.distance, profile.previous, profile.itself, profile.next
+
+
+def grammar_command(model: Path, *, device: str, report: Reporter) -> Explanation:
+    """Which head knows what "it" means, and how well words are aligned, on unseen grammar sentences."""
+    engine = load(model, device=device)
+    bundle = engine.bundle
+    report.say(f"choosing on {CHOOSING} sentences, examining on {UNSEEN:,} others with unseen noun pairs")
+    unseen = generate(UNSEEN, UNSEEN_SEED, held_out=True)
+    chosen = antecedent_rates(bundle, _tracked(generate(CHOOSING, CHOOSING_SEED, held_out=True), report))
+    rates = antecedent_rates(bundle, _tracked(unseen, report))
+    places = _best_of_each(chosen)
+    right = _translated_right(engine, unseen)
+    sections = (
+        _antecedent_section(places, rates, right, bundle),
+        _alignment_section(bundle, report),
+    )
+    return Explanation(f"What the heads of {model} know, on unseen sentences", sections)
+
+
+def _tracked(pairs: Sequence[GrammarPair], report: Reporter) -> Iterator[GrammarPair]:
+    return report.track(pairs, "looking for antecedents", len(pairs), "sentences")
+
+
+def _best_of_each(chosen: dict[Place, Rate]) -> list[Place]:
+    """The best place of each row and method, by what the choosing sentences say."""
+    best: dict[tuple[str, str], Place] = {}
+    for place in chosen:  # best first
+        best.setdefault((place.method, place.row), place)
+    return list(best.values())
+
+
+def _translated_right(engine: NativeEngine, pairs: Sequence[GrammarPair]) -> float:
+    found = engine.translate([pair.source for pair in pairs])
+    return exact_match([each.text for each in found], [pair.target for pair in pairs])
+
+
+def _antecedent_section(
+    places: Sequence[Place], rates: dict[Place, Rate], right: float, bundle: Bundle
+) -> Section:
+    table = Table(
+        "",
+        tuple(place.name for place in places),
+        ("first of all", "before the other noun", "if genders differ"),
+        tuple(
+            (
+                f"{rates[place].first:.1%}",
+                f"{rates[place].preferred:.1%}",
+                f"{rates[place].preferred_if_telling:.1%}",
+            )
+            for place in places
+        ),
+    )
+    return Section(
+        'What does "it" mean?',
+        f"how often each place points to the right noun, on {UNSEEN:,} sentences",
+        (table,),
+        (
+            f"The model translates {right:.1%} of these sentences exactly.",
+            f"Each head is the best of its row on {CHOOSING} other sentences. "
+            "Chance would prefer the right noun to the other in 50%.",
+            *_taught(bundle),
+        ),
+    )
+
+
+def _alignment_section(bundle: Bundle, report: Reporter) -> Section:
+    known = {pair.source for pair in generate(DEMO_PAIRS)}
+    fresh = [pair for pair in generate(3 * UNSEEN, UNSEEN_SEED) if pair.source not in known]
+    chosen, unseen = fresh[:CHOOSING], fresh[CHOOSING : CHOOSING + UNSEEN]
+    aligner, _ = best_aligner([_seen(bundle, pair) for pair in chosen])
+    traces = [_seen(bundle, pair) for pair in report.track(unseen, "aligning", len(unseen), "sentences")]
+    gold = [pair.alignment for pair in unseen]
+
+    def error(each: Aligner) -> float:
+        return alignment_error_rate([each.links(seen) for seen in traces], gold, gold)
+
+    by_gold = min(aligners(traces[0]), key=error)
+    table = Table(
+        "",
+        (f"found without gold: {aligner.name}", f"best by this gold: {by_gold.name}"),
+        ("alignment error rate",),
+        ((f"{error(aligner):.1%}",), (f"{error(by_gold):.1%}",)),
+    )
+    return Section(
+        "Which word comes from which?",
+        f"each target word linked to the source word it looks at most, on {len(traces):,} unseen sentences",
+        (table,),
+    )
+
+
+def _seen(bundle: Bundle, pair: GrammarPair) -> Trace:
+    seen = trace(bundle, pair.source, pair.target)
+    return in_words(bundle, seen, words(pair.source), words(pair.target))
+
+
+def _taught(bundle: Bundle) -> list[str]:
+    """A taught head is named wherever heads are judged."""
+    if bundle.config.taught_head is None:
+        return []
+    layer, head = bundle.config.taught_head
+    return [f"Encoder layer {layer} head {head} is a taught head: an extra loss has shown it where to look."]

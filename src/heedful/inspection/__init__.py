@@ -1,0 +1,1 @@
+"""Looking inside a trained model: every number is the model's own."""

@@ -1,0 +1,254 @@
+"""Attention in numbers that a person can check: every step of the lecture as a value with all its parts.
+
+Computed by the functions of the model itself (model/attention.py), in float64, from given matrices or from a
+trained model's layer, head and sentence. Rows look at columns.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from heedful.bundle import Bundle
+from heedful.errors import HeedfulError
+from heedful.inspection.trace import Kind, Trace, place
+from heedful.model.attention import MultiHeadAttention, attention_scores, look_ahead_mask, masked
+from heedful.model.layers import DecoderLayer, EncoderLayer, PreNorm
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """x W + b: how queries, keys, values and the output are made."""
+
+    x: Tensor  # (rows, inputs)
+    weight: Tensor  # (inputs, outputs), as the lecture writes it: x W
+    bias: Tensor | None = None  # (outputs,)
+
+    @property
+    def result(self) -> Tensor:
+        """(rows, outputs)."""
+        product = self.x @ self.weight
+        return product if self.bias is None else product + self.bias
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionStep:
+    """Equation 1 from queries, keys and values to the output, with everything between."""
+
+    query: Tensor  # (queries, channels)
+    key: Tensor  # (keys, channels)
+    value: Tensor  # (keys, value channels)
+    visible: Tensor | None = None  # (queries, keys), True = may attend
+    scale: float | None = None
+    """What scores are divided by; None for the paper's sqrt(d_k), 1 for the exercise without scaling."""
+
+    def products(self, row: int, column: int) -> Tensor:
+        """q_c k_c for every channel c: they sum to the score. (channels,)"""
+        return self.query[row] * self.key[column]
+
+    @property
+    def scores(self) -> Tensor:
+        """q . k of every pair: (queries, keys)."""
+        return attention_scores(self.query, self.key)
+
+    @property
+    def divisor(self) -> float:
+        """What the scores are divided by."""
+        return math.sqrt(self.query.size(-1)) if self.scale is None else self.scale
+
+    @property
+    def scaled(self) -> Tensor:
+        """Scores divided by sqrt(d_k)."""
+        return self.scores / self.divisor
+
+    @property
+    def masked(self) -> Tensor:
+        """Scaled scores, -inf where nothing may be seen."""
+        return masked(self.scaled, self.visible)
+
+    @property
+    def weights(self) -> Tensor:
+        """softmax of each row: positive, and they sum to 1."""
+        return softmax(self.masked)
+
+    @property
+    def contributions(self) -> Tensor:
+        """weight x value for every pair: (queries, keys, value channels)."""
+        return self.weights[:, :, None] * self.value[None]
+
+    @property
+    def output(self) -> Tensor:
+        """The sum of the contributions: (queries, value channels)."""
+        return self.weights @ self.value
+
+
+def softmax(scores: Tensor) -> Tensor:
+    """exp(s_j) / sum of exp(s_k), row by row; -inf becomes exactly 0.
+
+    >>> softmax(torch.tensor([[14.0, 12.0]], dtype=torch.float64))
+    tensor([[0.8808, 0.1192]], dtype=torch.float64)
+    """
+    return scores.softmax(dim=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class HeadStep:
+    """One head: X into Q, K and V, then attention."""
+
+    query: Projection
+    key: Projection
+    value: Projection
+    visible: Tensor | None = None
+    scale: float | None = None
+
+    @property
+    def attention(self) -> AttentionStep:
+        """From Q, K, V to the head's output."""
+        return AttentionStep(self.query.result, self.key.result, self.value.result, self.visible, self.scale)
+
+
+def head_step(
+    x: Tensor,
+    w_query: Tensor,
+    w_key: Tensor,
+    w_value: Tensor,
+    *,
+    memory: Tensor | None = None,
+    visible: Tensor | None = None,
+    scale: float | None = None,
+) -> HeadStep:
+    """One head from given matrices; keys and values come from ``memory`` in cross-attention."""
+    looked_at = x if memory is None else memory
+    _check_inner("x and w_query", x, w_query)
+    _check_inner("x and w_key", looked_at, w_key)
+    _check_inner("x and w_value", looked_at, w_value)
+    if w_query.size(1) != w_key.size(1):
+        raise HeedfulError(
+            f"queries of {w_query.size(1)} channels cannot meet keys of {w_key.size(1)}",
+            hint="w_query and w_key have as many columns",
+        )
+    return HeadStep(
+        Projection(x, w_query), Projection(looked_at, w_key), Projection(looked_at, w_value), visible, scale
+    )
+
+
+def _check_inner(names: str, x: Tensor, weight: Tensor) -> None:
+    if x.dim() != 2 or weight.dim() != 2 or x.size(1) != weight.size(0):
+        shapes = f"{'x'.join(map(str, x.shape))} and {'x'.join(map(str, weight.shape))}"
+        raise HeedfulError(
+            f"{names} cannot be multiplied: {shapes}",
+            hint="the columns of the first are the rows of the second",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MultiHeadStep:
+    """All heads side by side, through W^O, into the residual sum and its LayerNorm."""
+
+    heads: tuple[HeadStep, ...]
+    w_output: Tensor | None = None  # (heads x channels, width)
+    b_output: Tensor | None = None
+    before: Tensor | None = None
+    """The stream that the result is added to: X itself after post-norm, X before its norm for pre-norm."""
+    norm: nn.LayerNorm | None = None
+    """The LayerNorm after the sum (post-norm), if any."""
+
+    @property
+    def concat(self) -> Tensor:
+        """The heads' outputs next to each other: (queries, heads x channels)."""
+        return torch.cat([head.attention.output for head in self.heads], dim=-1)
+
+    @property
+    def projected(self) -> Tensor:
+        """Concat W^O: (queries, width)."""
+        if self.w_output is None:
+            return self.concat
+        return Projection(self.concat, self.w_output, self.b_output).result
+
+    @property
+    def residual(self) -> Tensor:
+        """x + the sublayer's output."""
+        return self.projected if self.before is None else self.before + self.projected
+
+    @property
+    def output(self) -> Tensor:
+        """The residual sum, normalised if the model is post-norm."""
+        return self.residual if self.norm is None else self.norm(self.residual)
+
+
+def layer_norm(x: Tensor, epsilon: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) of each row, as ``nn.LayerNorm`` without gain and bias.
+
+    >>> layer_norm(torch.tensor([[1.0, 2, 3, 4]], dtype=torch.float64))
+    tensor([[-1.3416, -0.4472,  0.4472,  1.3416]], dtype=torch.float64)
+    """
+    return nn.functional.layer_norm(x, x.shape[-1:], eps=epsilon)
+
+
+def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> MultiHeadStep:
+    """The attention of a trained model's layer (from 0), with the numbers it had in this pass."""
+    check_place(bundle, kind, layer)
+    module, before, norm = _sublayer(bundle, seen, kind, layer)
+    x = seen.tensors[f"{place(kind, layer)}.x"].double()
+    memory = seen.tensors["encoder.memory"].double() if kind == "cross" else x
+    visible = look_ahead_mask(len(x)) if kind == "decoder" else None
+    weight = module.input.weight.detach().cpu().double().T.chunk(3, dim=1)  # W^Q, W^K, W^V: (width, width)
+    bias = module.input.bias
+    biases = [None] * 3 if bias is None else bias.detach().cpu().double().chunk(3)
+    channels = module.width // module.heads
+    heads = []
+    for head in range(module.heads):
+        own = slice(head * channels, (head + 1) * channels)
+        query, key, value = (
+            Projection(of, w[:, own], None if b is None else b[own])
+            for of, w, b in zip((x, memory, memory), weight, biases, strict=True)
+        )
+        heads.append(HeadStep(query, key, value, visible))
+    output_bias = None if module.output.bias is None else module.output.bias.detach().cpu().double()
+    return MultiHeadStep(
+        tuple(heads), module.output.weight.detach().cpu().double().T, output_bias, before, norm
+    )
+
+
+def check_place(bundle: Bundle, kind: Kind, layer: int, head: int | None = None) -> None:
+    """Layers and heads count from 0 here, and from 1 for people: the error speaks to people."""
+    config = bundle.config.model
+    layers = config.encoder_layers if kind == "encoder" else config.decoder_layers
+    stack = "encoder" if kind == "encoder" else "decoder"
+    if not 0 <= layer < layers:
+        raise HeedfulError(
+            f"there is no layer {layer + 1}: the {stack} has {layers}", hint=f"layers go from 1 to {layers}"
+        )
+    if head is not None and not 0 <= head < config.heads:
+        raise HeedfulError(
+            f"there is no head {head + 1}: each layer has {config.heads}",
+            hint=f"heads go from 1 to {config.heads}",
+        )
+
+
+def _sublayer(
+    bundle: Bundle, seen: Trace, kind: Kind, layer: int
+) -> tuple[MultiHeadAttention, Tensor, nn.LayerNorm | None]:
+    """The attention module, the stream that its result is added to, and the norm after the sum."""
+    stack = bundle.model.encoder if kind == "encoder" else bundle.model.decoder
+    module = stack.layers[layer]
+    name = "encoder" if kind == "encoder" else "decoder"
+    entry = f"{name}.embedding" if layer == 0 else f"{name}.{layer - 1}.feed_forward.residual"
+    if kind == "cross":
+        assert isinstance(module, DecoderLayer)
+        attention, residual = module.cross_attention, module.residual_cross
+        before = seen.tensors[f"decoder.{layer}.self.residual"]
+    else:
+        assert isinstance(module, (EncoderLayer, DecoderLayer))
+        attention, residual = module.attention, module.residual_attention
+        before = seen.tensors[entry]
+    after = None if isinstance(residual, PreNorm) else _doubled(residual.norm)
+    return attention, before.double(), after
+
+
+def _doubled(norm: nn.LayerNorm) -> nn.LayerNorm:
+    """A float64 copy of a trained LayerNorm, on the CPU."""
+    copy = nn.LayerNorm(norm.normalized_shape, eps=norm.eps, dtype=torch.float64).requires_grad_(False)
+    copy.load_state_dict(norm.state_dict())
+    return copy

@@ -1,0 +1,105 @@
+"""What each head does, in numbers: how sharp, how far, and whether it keeps to a neighbour or to the end."""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from heedful.inspection.trace import KINDS, Kind, Trace
+
+HABIT = 0.5
+"""Share of a head's weight from which a habit names the head."""
+BROAD = 0.8
+"""Share of the highest possible entropy from which a head is called broad."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadProfile:
+    """Averages over all rows of some sentences; layer and head count from 0."""
+
+    kind: Kind
+    layer: int
+    head: int
+    entropy: float
+    """Of the weights, in bits: 0 looks at one token, 3 evenly at eight."""
+    spread: float
+    """Entropy as a share of the highest possible for the number of visible tokens: 0 to 1."""
+    distance: float | None
+    """Tokens between a query and what it looks at; None in cross-attention, where places differ."""
+    previous: float | None
+    """Weight on the token before; also for the next two only where a sentence looks at itself."""
+    itself: float | None
+    next: float | None
+    end: float
+    """Weight on the sink: the end of the source, or the start of the target."""
+
+    @property
+    def habit(self) -> str:
+        """The name of what it mostly does, or nothing."""
+        habits = {
+            "previous word": self.previous,
+            "next word": self.next,
+            "itself": self.itself,
+            "start sink" if self.kind == "decoder" else "end sink": self.end,
+        }
+        if self.spread >= BROAD:
+            return "broad"
+        name, share = max(habits.items(), key=lambda each: each[1] or 0.0)
+        return name if (share or 0.0) >= HABIT else ""
+
+
+def head_profiles(traces: Iterable[Trace]) -> list[HeadProfile]:
+    """A profile of every head, encoder first, averaged over the sentences: each sentence counts the same."""
+    sums: dict[tuple[Kind, int], Tensor] = {}
+    count = 0
+    for seen in traces:
+        count += 1
+        for kind in KINDS:
+            for layer in range(seen.layers[kind]):
+                measured = _measured(seen.weights(kind, layer).double(), kind)
+                sums[kind, layer] = sums.get((kind, layer), torch.zeros_like(measured)) + measured
+    return [
+        _profile(kind, layer, head, row)
+        for (kind, layer), total in sorted(
+            sums.items(), key=lambda each: (KINDS.index(each[0][0]), each[0][1])
+        )
+        for head, row in enumerate((total / count).tolist())
+    ]
+
+
+def _profile(kind: Kind, layer: int, head: int, measured: list[float]) -> HeadProfile:
+    entropy, spread, distance, previous, itself, after, end = measured
+    if kind == "cross":
+        return HeadProfile(kind, layer, head, entropy, spread, None, None, None, None, end)
+    return HeadProfile(kind, layer, head, entropy, spread, distance, previous, itself, after, end)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """- sum of w log2 w over the keys, in bits; a weight of zero adds nothing.
+
+    >>> entropy(torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25]]))
+    tensor([0., 2.])
+    """
+    bits: Tensor = -torch.special.xlogy(weights, weights).sum(-1) / math.log(2) + 0.0  # + 0: no minus zero
+    return bits
+
+
+def _measured(weights: Tensor, kind: Kind) -> Tensor:
+    """The averages of one layer over its rows: (heads, measures)."""
+    heads, queries, keys = weights.shape
+    bits = entropy(weights)
+    reach = torch.arange(1, keys + 1).log2() if kind == "decoder" else torch.full((queries,), math.log2(keys))
+    possible = reach > 0  # a row that sees one token cannot be broad
+    spread = (bits[:, possible] / reach[possible]).mean(-1) if possible.any() else torch.zeros(heads)
+    place, other = torch.arange(queries)[:, None], torch.arange(keys)
+    sink = 0 if kind == "decoder" else keys - 1
+    shares: list[Callable[[], Tensor]] = [
+        lambda: (weights * (place - other).abs()).sum(-1).mean(-1),
+        lambda: (weights * (other == place - 1)).sum(-1).mean(-1),
+        lambda: (weights * (other == place)).sum(-1).mean(-1),
+        lambda: (weights * (other == place + 1)).sum(-1).mean(-1),
+        lambda: weights[:, :, sink].mean(-1),
+    ]
+    return torch.stack([bits.mean(-1), spread, *(share() for share in shares)], dim=-1)

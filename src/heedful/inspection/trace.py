@@ -1,0 +1,212 @@
+"""Every tensor of one pass: a sentence and its translation through the whole model, seen by the observer.
+
+Rows look at columns, everywhere: weights are (heads, queries, keys). Row t of the decoder reads target token
+t - 1 (the start for t = 0) and writes token t.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from heedful.bundle import Bundle
+from heedful.corpora.filters import clean_sentence
+from heedful.decoding.search import output_limits, search
+from heedful.errors import HeedfulError
+from heedful.text.spelling import SPACE
+from heedful.text.tokenizer import END, PAD, Tokenizer
+
+Kind = Literal["encoder", "decoder", "cross"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+"""Where attention happens: the source on itself, the target on itself, the target on the source."""
+
+START_LABEL, END_LABEL = "<s>", "</s>"
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """One side of a pass, as ids, as pieces, and as the words that the pieces make."""
+
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    """The pieces as people read them: ▁ stands for a space where words are cut into several pieces."""
+    groups: tuple[int, ...]
+    """For every piece the number of its word."""
+    words: tuple[str, ...]
+
+    def find(self, word: str) -> int:
+        """The place of a word among the words, by its spelling, or else by its number from 1."""
+        if word in self.words:
+            return self.words.index(word)
+        folded = [each.casefold() for each in self.words]
+        if word.casefold() in folded:
+            return folded.index(word.casefold())
+        if word.isdecimal() and 1 <= int(word) <= len(self.words):
+            return int(word) - 1
+        raise HeedfulError(
+            f"the word {word!r} does not stand in the sentence",
+            hint=f"its words: {' '.join(self.words)} (or give a number from 1 to {len(self.words)})",
+        )
+
+    def of_word(self, number: int) -> list[int]:
+        """The places of a word's pieces."""
+        return [place for place, group in enumerate(self.groups) if group == number]
+
+
+def tokens_in_words(tokenizer: Tokenizer, ids: Sequence[int], words: Sequence[str]) -> Tokens:
+    """The pieces grouped into these words, which make up the text; a start or end is a word of its own."""
+    first = [START_LABEL] if ids and ids[0] == PAD else []
+    labels = [*first, *words, *([END_LABEL] if ids and ids[-1] == END else [])]
+    inside = tokenizer.within(ids, words)
+    groups = [
+        number + len(first) if number >= 0 else (0 if identity == PAD else len(labels) - 1)
+        for identity, number in zip(ids, inside, strict=True)
+    ]
+    return replace(new_tokens(tokenizer, ids), groups=tuple(groups), words=tuple(labels))
+
+
+def new_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> Tokens:
+    """The ids with their pieces, grouped into the tokenizer's own words."""
+    groups = tokenizer.words(ids)
+    words = []
+    for number in range(max(groups) + 1):
+        own = [identity for identity, group in zip(ids, groups, strict=True) if group == number]
+        named = {PAD: START_LABEL, END: END_LABEL}.get(own[0])
+        # A space that is a word of its own must not vanish.
+        words.append(named or tokenizer.decode(own).strip() or "".join(tokenizer.pieces(own)))
+    pieces = [
+        {PAD: START_LABEL, END: END_LABEL}.get(identity, piece)
+        for identity, piece in zip(ids, tokenizer.pieces(ids), strict=True)
+    ]
+    if len(words) == len(pieces):  # whole words: the space marks say nothing
+        pieces = [piece.removeprefix(SPACE) or piece for piece in pieces]
+    return Tokens(tuple(ids), tuple(pieces), tuple(groups), tuple(words))
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A sentence, its translation, and every tensor the model computed on the way."""
+
+    source: Tokens
+    """What the encoder reads: the sentence and its end."""
+    read: Tokens
+    """What the decoder reads: the start, then the translation."""
+    written: Tokens
+    """What the decoder writes: the translation, then its end."""
+    tensors: dict[str, Tensor]
+    """By the observer's names (``encoder.0.self.weights``), without the batch."""
+
+    def weights(self, kind: Kind, layer: int) -> Tensor:
+        """Attention weights of a layer (from 0): (heads, queries, keys)."""
+        return self.tensors[f"{place(kind, layer)}.weights"]
+
+    def sides(self, kind: Kind) -> tuple[Tokens, Tokens]:
+        """Who looks (rows) and what is looked at (columns); rows of cross-attention are named by what
+        they write."""
+        return {
+            "encoder": (self.source, self.source),
+            "decoder": (self.read, self.read),
+            "cross": (self.written, self.source),
+        }[kind]
+
+    @cached_property
+    def layers(self) -> dict[Kind, int]:
+        """Number of layers of each kind."""
+        return {
+            kind: next(n for n in range(len(self.tensors)) if f"{place(kind, n)}.weights" not in self.tensors)
+            for kind in KINDS
+        }
+
+    @property
+    def heads(self) -> int:
+        """Heads of every layer."""
+        return self.weights("encoder", 0).size(0)
+
+
+def place(kind: Kind, layer: int) -> str:
+    """The observer's name of an attention: ``encoder.0.self``, ``decoder.1.cross``."""
+    return f"{'encoder' if kind == 'encoder' else 'decoder'}.{layer}.{'cross' if kind == 'cross' else 'self'}"
+
+
+def trace(bundle: Bundle, source: str, target: str | None = None) -> Trace:
+    """Run a sentence and its translation (given, or the model's own) through the model; keep everything."""
+    source_ids = encoded(bundle, source)
+    if target is None:
+        target_ids = translated(bundle, source_ids)
+    else:
+        cleaned = clean_sentence(target, bundle.config.normalize)
+        target_ids = bundle.tokenizer.target.encode(cleaned)
+    return trace_ids(bundle, source_ids, target_ids)
+
+
+def in_words(bundle: Bundle, seen: Trace, source: Sequence[str], target: Sequence[str]) -> Trace:
+    """The same pass, its pieces grouped into the given words."""
+    tokenizer = bundle.tokenizer
+    form = bundle.config.normalize
+    sources, targets = ([clean_sentence(word, form) for word in side] for side in (source, target))
+    return replace(
+        seen,
+        source=tokens_in_words(tokenizer.source, seen.source.ids, sources),
+        read=tokens_in_words(tokenizer.target, seen.read.ids, targets),
+        written=tokens_in_words(tokenizer.target, seen.written.ids, targets),
+    )
+
+
+def encoded(bundle: Bundle, source: str) -> list[int]:
+    """The ids of a sentence that has words; END is not yet there."""
+    ids = bundle.tokenizer.source.encode(clean_sentence(source, bundle.config.normalize))
+    if not ids:
+        raise HeedfulError("the sentence is empty", hint="give a sentence with at least one word")
+    return ids
+
+
+@torch.inference_mode()
+def translated(bundle: Bundle, source_ids: Sequence[int]) -> list[int]:
+    """The model's own translation of one sentence, taken whole."""
+    device = bundle.model.output.weight.device
+    source = torch.tensor([[*source_ids, END]], device=device)
+    settings = bundle.config.search.model_copy(update={"method": "beam", "n_best": 1})
+    limits = output_limits(source, settings, bundle.model.longest)
+    return list(search(bundle.model, source, settings, limits=limits)[0][0].tokens)
+
+
+@torch.inference_mode()
+def trace_ids(bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[int]) -> Trace:
+    """``trace`` of a pair that is already ids."""
+    device = bundle.model.output.weight.device
+    seen: dict[str, Tensor] = {}
+    source = torch.tensor([[*source_ids, END]], device=device)
+    before = torch.tensor([[PAD, *target_ids]], device=device)
+    states = bundle.model.eval()(source, before, seen.__setitem__)
+    seen["logits"] = bundle.model.logits(states)
+    target = bundle.tokenizer.target
+    return Trace(
+        new_tokens(bundle.tokenizer.source, [*source_ids, END]),
+        new_tokens(target, [PAD, *target_ids]),
+        new_tokens(target, [*target_ids, END]),
+        {name: tensor[0].cpu() for name, tensor in seen.items()},
+    )
+
+
+def by_words(weights: Tensor, rows: Tokens, columns: Tokens) -> Tensor:
+    """Weights between words instead of pieces: summed over a key's pieces, averaged over a query's.
+
+    Rows still sum to 1 (to 0 for a word that has no piece of its own).
+    (..., query pieces, key pieces) -> (..., query words, key words)
+    """
+    return _membership(rows, weights, mean=True) @ word_sums(weights, columns)
+
+
+def word_sums(values: Tensor, tokens: Tokens) -> Tensor:
+    """Numbers of pieces added up to numbers of words: (..., pieces) -> (..., words)."""
+    return values @ _membership(tokens, values, mean=False).T
+
+
+def _membership(tokens: Tokens, like: Tensor, mean: bool) -> Tensor:
+    """(words, pieces): 1 where a piece belongs to a word, or its share of the word."""
+    groups = torch.tensor(tokens.groups, device=like.device)
+    belongs = (torch.arange(len(tokens.words), device=like.device)[:, None] == groups).to(like.dtype)
+    return belongs / belongs.sum(1, keepdim=True).clamp(min=1) if mean else belongs

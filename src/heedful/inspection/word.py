@@ -1,0 +1,429 @@
+"""One word in one head of a trained model: every step of attention in numbers, in the order of the lecture.
+
+Layers, heads and rows count from 0 here, and from 1 in what people read. Vectors are rows: q = x W + b.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from heedful.bundle import Bundle
+from heedful.errors import HeedfulError
+from heedful.inspection.arithmetic import (
+    AttentionStep,
+    HeadStep,
+    MultiHeadStep,
+    Projection,
+    check_place,
+    model_attention,
+)
+from heedful.inspection.tables import Cell, Explanation, Section, Table, counted, grid
+from heedful.inspection.trace import Kind, Tokens, Trace, place
+from heedful.model.layers import DecoderLayer, EncoderLayer
+
+STACKS: dict[Kind, str] = {
+    "encoder": "encoder, self-attention",
+    "decoder": "decoder, masked self-attention",
+    "cross": "decoder, attention over the source",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """A row of a head, and all there is to know about it."""
+
+    bundle: Bundle
+    seen: Trace
+    kind: Kind
+    layer: int
+    head: int
+    row: int
+    key: int
+    step: MultiHeadStep
+
+    @property
+    def side(self) -> str:
+        return "encoder" if self.kind == "encoder" else "decoder"
+
+    @property
+    def rows(self) -> Tokens:
+        return self.seen.sides(self.kind)[0]
+
+    @property
+    def columns(self) -> Tokens:
+        return self.seen.sides(self.kind)[1]
+
+    @property
+    def own(self) -> HeadStep:
+        """The head in question."""
+        return self.step.heads[self.head]
+
+    @property
+    def attention(self) -> AttentionStep:
+        return self.own.attention
+
+    @property
+    def x(self) -> Tensor:
+        """What the attention reads at this row: (width,)."""
+        return self.own.query.x[self.row]
+
+    @property
+    def stream(self) -> Tensor:
+        """What the attention's result is added to: (width,)."""
+        assert self.step.before is not None
+        return self.step.before[self.row]
+
+    @property
+    def norm(self) -> nn.LayerNorm:
+        """The LayerNorm of this sublayer: after the sum, or before attention (pre-norm)."""
+        stack = self.bundle.model.encoder if self.kind == "encoder" else self.bundle.model.decoder
+        layer = stack.layers[self.layer]
+        if self.kind == "cross":
+            assert isinstance(layer, DecoderLayer)
+            return layer.residual_cross.norm
+        assert isinstance(layer, (EncoderLayer, DecoderLayer))
+        return layer.residual_attention.norm
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The columns' pieces with their number, which tells apart those that are alike."""
+        return _labels(self.columns)
+
+
+def find_piece(tokens: Tokens, word: str) -> int:
+    """The place of a word's first piece; or of the piece that is spelled so."""
+    if word not in tokens.words and word in tokens.pieces:
+        return tokens.pieces.index(word)
+    return tokens.of_word(tokens.find(word))[0]
+
+
+def explain_word(
+    bundle: Bundle, seen: Trace, kind: Kind, layer: int, head: int, row: int, key: int | None = None
+) -> Explanation:
+    """How a piece (``row``) looks at all others in a head; ``key`` is the one whose products are shown.
+
+    Without a key it is the one that is looked at most.
+    """
+    check_place(bundle, kind, layer, head)
+    rows, columns = seen.sides(kind)
+    _check_row(row, rows)
+    step = model_attention(bundle, seen, kind, layer)
+    if key is None:
+        key = int(step.heads[head].attention.weights[row].argmax())
+    _check_row(key, columns)
+    word = _Word(bundle, seen, kind, layer, head, row, key, step)
+    taught = kind == "encoder" and bundle.config.taught_head == (layer + 1, head + 1)
+    called = "taught head" if taught else "head"
+    title = f'"{rows.pieces[row]}" in {called} {head + 1} of layer {layer + 1} ({STACKS[kind]})'
+    sections = [make(word) for make in SECTIONS]
+    return Explanation(title, tuple(section for section in sections if section is not None), _values(word))
+
+
+def _check_row(row: int, tokens: Tokens) -> None:
+    if not 0 <= row < len(tokens.pieces):
+        raise HeedfulError(
+            f"there is no piece {row + 1}: the sentence has {len(tokens.pieces)}",
+            hint=f"pieces go from 1 to {len(tokens.pieces)}",
+        )
+
+
+def _labels(tokens: Tokens) -> tuple[str, ...]:
+    size = len(str(len(tokens.pieces)))
+    return tuple(f"{number:>{size}} {piece}" for number, piece in enumerate(tokens.pieces, start=1))
+
+
+def _table(title: str, rows: dict[str, Tensor], foot: dict[str, Tensor] | None = None) -> Table:
+    """Vectors as wide as the model, by name, one below the other; the columns are channels from 1."""
+    size = len(next(iter(rows.values())))
+    below = tuple((name, tuple(vector.tolist())) for name, vector in (foot or {}).items())
+    cells = tuple(tuple(vector.tolist()) for vector in rows.values())
+    return Table(title, tuple(rows), counted(size), cells, below, long=True)
+
+
+def _written_out(
+    title: str, names: tuple[str, str], left: Tensor, right: Tensor, after: dict[str, float]
+) -> Table:
+    """A dot product number by number: two vectors, their products, and at the right what these sum to."""
+    blank: tuple[Cell, ...] = ("",) * len(after)
+    cells = ((*left.tolist(), *blank), (*right.tolist(), *blank), (*(left * right).tolist(), *after.values()))
+    return Table(title, (*names, "product"), (*counted(len(left)), *after), cells)
+
+
+def _tokens(word: _Word) -> Section:
+    tables = [_token_table("The sentence" if word.kind == "encoder" else "Who looks", word.rows)]
+    if word.kind == "cross":
+        tables.append(_token_table("What is looked at: the source", word.columns))
+    return Section("Tokens and ids", "", tuple(tables), tuple(_token_notes(word)))
+
+
+def _token_table(title: str, tokens: Tokens) -> Table:
+    cells = tuple(
+        (identity, position, tokens.words[group])
+        for position, (identity, group) in enumerate(zip(tokens.ids, tokens.groups, strict=True))
+    )
+    return Table(title, _labels(tokens), ("id", "position", "word"), cells)
+
+
+def _token_notes(word: _Word) -> list[str]:
+    rows, row = word.rows, word.row
+    notes = [f'This is row {row + 1}, "{rows.pieces[row]}". Rows look at columns.']
+    group = rows.groups[row]
+    name, pieces = rows.words[group], rows.of_word(group)
+    if len(pieces) > 1:
+        notes.append(
+            f'"{name}" has {len(pieces)} pieces; this is piece {pieces.index(row) + 1}. '
+            "--word takes a piece as well."
+        )
+    if rows.words.count(name) > 1:
+        numbers = [str(n) for n, other in enumerate(rows.words, start=1) if other == name]
+        notes.append(f'"{name}" is there more than once: --word takes its number too ({", ".join(numbers)}).')
+    if word.kind == "cross":
+        read = word.seen.read.pieces[row]
+        notes.append(
+            f'A row is named by what it writes: row {row + 1} reads "{read}" and writes "{rows.pieces[row]}".'
+        )
+    return notes
+
+
+def _vector(word: _Word) -> Section:
+    width = len(word.x)
+    if word.layer == 0 and word.kind != "cross":
+        tables, formula = [_embedded(word)], f"embedding × sqrt(d_model) + position, d_model = {width}"
+        notes = ["Columns are channels. The last row is the sum of the two above it."]
+    else:
+        origin = (
+            f"the self-attention of decoder layer {word.layer + 1}"
+            if word.kind == "cross"
+            else f"layer {word.layer} of the {word.side}"
+        )
+        name = "x" if word.step.norm is not None else "stream"
+        tables, formula = [_table("", {name: word.stream})], f"{name} = the output of {origin}"
+        notes = []
+    if word.step.norm is None:  # pre-norm
+        tables += _norm_tables("stream", word.stream, word.norm)
+        notes.append("This model is pre-norm: attention reads LayerNorm of the stream, the last row above.")
+    if word.kind == "cross":
+        notes.append("Keys and values are made from the encoder's output, the query from the decoder's x.")
+    return Section("The vector x", formula, tuple(tables), tuple(notes))
+
+
+def _embedded(word: _Word) -> Table:
+    stack = word.bundle.model.encoder if word.kind == "encoder" else word.bundle.model.decoder
+    embedding = stack.embedding
+    row = embedding.table.weight[word.rows.ids[word.row]].detach().cpu().double()
+    position = embedding.positions(1, word.row)[0].detach().cpu().double()
+    name = "x" if word.step.norm is not None else "stream"
+    return _table(
+        "",
+        {
+            "embedding": row,
+            f"× sqrt({len(row)}) = {embedding.scale:.4f}": row * embedding.scale,
+            f"+ position {word.row}": position,
+        },
+        {f"= {name}": word.stream},
+    )
+
+
+def _norm_tables(name: str, x: Tensor, norm: nn.LayerNorm) -> list[Table]:
+    mean, variance = x.mean(), x.var(unbiased=False)
+    root = (variance + norm.eps).sqrt()
+    gain, bias = norm.weight.detach().cpu().double(), norm.bias.detach().cpu().double()
+    normal = (x - mean) / root
+    facts: tuple[Cell, ...] = (mean.item(), variance.item(), root.item())
+    columns = ("mean", "variance", f"sqrt(variance + {norm.eps:g})")
+    rows = {f"{name} - mean": x - mean, "/ sqrt(...)": normal, "gain": gain, "bias": bias}
+    return [
+        Table("", (f"of the {name}",), columns, (facts,)),
+        _table("LayerNorm", rows, {"× gain + bias": normal * gain + bias}),
+    ]
+
+
+def _projections(word: _Word) -> Section:
+    attention, own = word.attention, word.own
+    channels = counted(attention.query.size(1))
+    row = _labels(word.rows)[word.row]
+    bias = "" if own.query.bias is None else " + b"
+    return Section(
+        "Query, keys and values of this head",
+        f"q = x W^Q{bias}, k = x W^K{bias}, v = x W^V{bias}; d_k = {len(channels)} channels",
+        (
+            grid("q of this word", (row,), channels, [attention.query[word.row].tolist()]),
+            grid("k of every word", word.labels, channels, attention.key.tolist()),
+            grid("v of every word", word.labels, channels, attention.value.tolist()),
+            _first_channel(own.query, word.row),
+        ),
+    )
+
+
+def _first_channel(query: Projection, row: int) -> Table:
+    x, weight = query.x[row], query.weight[:, 0]
+    after = {"sum": (x @ weight).item()}
+    if query.bias is not None:
+        after["b"] = query.bias[0].item()
+    after["q 1"] = query.result[row, 0].item()
+    return _written_out(
+        "Channel 1 of q in full: x times the first column of W^Q", ("x", "W^Q"), x, weight, after
+    )
+
+
+def _products(word: _Word) -> Section:
+    attention, row, key = word.attention, word.row, word.key
+    names = (f"q of {word.rows.pieces[row]}", f"k of {word.columns.pieces[key]}")
+    after = {"score": attention.scores[row, key].item()}
+    table = _written_out("", names, attention.query[row], attention.key[key], after)
+    most = int(attention.weights[row].argmax()) == key
+    return Section(
+        "One score: the products of one pair",
+        "score = q · k = sum over channels of q_c × k_c",
+        (table,),
+        (f'"{word.columns.pieces[key]}" is looked at most here; --key takes another word.',) if most else (),
+    )
+
+
+def _weights(word: _Word) -> Section:
+    attention, row = word.attention, word.row
+    hidden = attention.masked[row]
+    powers = (hidden - hidden.max()).exp()
+    columns = {"score": attention.scores[row], f"s = score / {attention.divisor:.4f}": attention.scaled[row]}
+    if word.kind == "decoder":
+        columns["masked"] = hidden
+    columns |= {"exp(s - max)": powers, "weight": attention.weights[row]}
+    cells = tuple(zip(*(column.tolist() for column in columns.values()), strict=True))
+    table = Table("", word.labels, tuple(columns), cells)
+    notes = [
+        f"max = {hidden.max():.4f}, the largest of s. Subtracting it changes no weight.",
+        f"weight = exp(s - max) / {powers.sum():.4f}",
+    ]
+    if word.kind == "decoder":
+        notes.append("Words that are not yet written are masked with -inf: exp(-inf) = 0, so they weigh 0.")
+    return Section(
+        "All scores, divided and through softmax",
+        f"s = score / sqrt(d_k), d_k = {attention.query.size(1)}; weight = softmax(s)",
+        (table.with_sum_row(only=("exp(s - max)", "weight")),),
+        tuple(notes),
+    )
+
+
+def _contributions(word: _Word) -> Section:
+    attention, row = word.attention, word.row
+    table = grid(
+        "weight × v", word.labels, counted(attention.value.size(1)), attention.contributions[row].tolist()
+    )
+    foot = (("output z", tuple(attention.output[row].tolist())),)
+    return Section(
+        "The weighted sum of the values",
+        "z = sum over words of weight × v",
+        (Table(table.title, table.rows, table.columns, table.cells, foot),),
+    )
+
+
+def _joined(word: _Word) -> Section:
+    step, head = word.step, word.head
+    outputs = {f"head {n}": each.attention.output[word.row] for n, each in enumerate(step.heads, start=1)}
+    shares = _shares(word)
+    assert step.w_output is not None
+    size = word.attention.value.size(1)
+    own = outputs[f"head {head + 1}"]
+    column = step.w_output[head * size : (head + 1) * size, 0]
+    after = {"sum": shares[f"head {head + 1}"][0].item()}
+    bias = "" if step.b_output is None else " + b"
+    return Section(
+        "All heads side by side, times W^O",
+        f"output = Concat({', '.join(outputs)}) W^O{bias}",
+        (
+            _table("z of every head", outputs),
+            _table(
+                "What each head adds: its z times its rows of W^O",
+                shares,
+                {"output": step.projected[word.row]},
+            ),
+            _written_out(f"Channel 1 of head {head + 1} in full", ("z", "W^O"), own, column, after),
+        ),
+    )
+
+
+def _shares(word: _Word) -> dict[str, Tensor]:
+    """What each head and the bias add to the output: they sum to it."""
+    step, size = word.step, word.attention.value.size(1)
+    assert step.w_output is not None
+    shares = {
+        f"head {n + 1}": each.attention.output[word.row] @ step.w_output[n * size : (n + 1) * size]
+        for n, each in enumerate(step.heads)
+    }
+    return shares if step.b_output is None else shares | {"b": step.b_output}
+
+
+def _residual(word: _Word) -> Section:
+    name = "x" if word.step.norm is not None else "stream"
+    rows = {name: word.stream, "output": word.step.projected[word.row]}
+    table = _table("", rows, {"sum": word.step.residual[word.row]})
+    pre = "A pre-norm model goes on with this sum as it is; the next sublayer normalises it."
+    notes = () if word.step.norm is not None else (pre, _agreement(word))
+    return Section("Residual sum", f"{name} + output", (table,), notes)
+
+
+def _norm(word: _Word) -> Section | None:
+    if word.step.norm is None:
+        return None
+    return Section(
+        "LayerNorm",
+        "(sum - mean) / sqrt(variance + eps) × gain + bias",
+        tuple(_norm_tables("sum", word.step.residual[word.row], word.step.norm)),
+        (_agreement(word),),
+    )
+
+
+def _agreement(word: _Word) -> str:
+    own = word.seen.tensors[f"{place(word.kind, word.layer)}.residual"][word.row].double()
+    apart = (own - word.step.output[word.row]).abs().max().item()
+    return f"Computed in 64 bits; the model's own pass, in 32 bits, is within {apart:.0e} of the last row."
+
+
+SECTIONS: tuple[Callable[[_Word], Section | None], ...] = (
+    _tokens,
+    _vector,
+    _projections,
+    _products,
+    _weights,
+    _contributions,
+    _joined,
+    _residual,
+    _norm,
+)
+"""In the order of the lecture."""
+
+
+def _values(word: _Word) -> dict[str, Any]:
+    attention, row, step = word.attention, word.row, word.step
+    return {
+        "kind": word.kind,
+        "layer": word.layer + 1,
+        "head": word.head + 1,
+        "row": row + 1,
+        "key": word.key + 1,
+        "row_pieces": word.rows.pieces,
+        "row_ids": word.rows.ids,
+        "column_pieces": word.columns.pieces,
+        "column_ids": word.columns.ids,
+        "stream": word.stream.tolist(),
+        "x": word.x.tolist(),
+        "q": attention.query[row].tolist(),
+        "k": attention.key.tolist(),
+        "v": attention.value.tolist(),
+        "products": attention.products(row, word.key).tolist(),
+        "scores": attention.scores[row].tolist(),
+        "divisor": attention.divisor,
+        "scaled": attention.scaled[row].tolist(),
+        "masked": attention.masked[row].tolist(),
+        "weights": attention.weights[row].tolist(),
+        "contributions": attention.contributions[row].tolist(),
+        "z": attention.output[row].tolist(),
+        "heads": step.concat[row].view(len(step.heads), -1).tolist(),
+        "head_shares": {name: share.tolist() for name, share in _shares(word).items()},
+        "output": step.projected[row].tolist(),
+        "residual": step.residual[row].tolist(),
+        "norm": None if step.norm is None else "post",
+        "result": step.output[row].tolist(),
+    }

@@ -1,0 +1,53 @@
+"""Small models for looking inside: random weights, real tokenizers."""
+
+from functools import cache
+
+import torch
+
+from heedful.bundle import Bundle, BundleConfig
+from heedful.corpora.grammar import generate
+from heedful.model.config import ModelConfig
+from heedful.model.transformer import Transformer
+from heedful.text.tokenizer import PairTokenizer, TokenizerConfig
+
+
+@cache
+def new_tokenizer(kind: str) -> PairTokenizer:
+    """Of the demo grammar: whole words, or pieces of them."""
+    size = 1100 if kind == "word" else 700
+    settings = TokenizerConfig.checked({"kind": kind, "vocabulary": size, "joint": False})
+    pairs = [(pair.source, pair.target) for pair in generate(4000)]
+    return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
+
+
+def new_bundle(
+    kind: str = "word",
+    norm: str = "post",
+    *,
+    layers: tuple[int, int] = (3, 2),
+    heads: int = 4,
+    width: int = 20,
+) -> Bundle:
+    """A model that knows nothing, over the words or pieces of the demo grammar."""
+    tokenizer = new_tokenizer(kind)
+    config = ModelConfig.checked(
+        {
+            "width": width,
+            "heads": heads,
+            "encoder_layers": layers[0],
+            "decoder_layers": layers[1],
+            "feed_forward_width": 24,
+            "norm": norm,
+            "source_vocabulary": tokenizer.source.size,
+            "target_vocabulary": tokenizer.target.size,
+            "joint": False,
+        }
+    )
+    torch.manual_seed(7)
+    model = Transformer(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases too, so that none can be left out unseen
+            parameter += 0.3 * torch.randn_like(parameter) * (parameter != 0)
+    model.encoder.embedding.table.weight.data[0] = 0
+    model.decoder.embedding.table.weight.data[0] = 0
+    return Bundle(BundleConfig(languages=("en", "fr"), model=config), tokenizer, model.eval())
