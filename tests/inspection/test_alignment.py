@@ -9,12 +9,15 @@ from torch import Tensor
 from heedful.corpora.grammar import generate, words
 from heedful.errors import HeedfulError
 from heedful.inspection.alignment import (
+    NOTHING,
     Aligner,
     aligners,
     alignment_error_rate,
     best_aligner,
+    dictionary,
     parsed_links,
     pharaoh,
+    shares_of,
 )
 from heedful.inspection.trace import Trace, in_words, trace
 from tests.inspection.models import new_bundle
@@ -30,8 +33,10 @@ def test_links_follow_the_chosen_head_and_row() -> None:
     head = torch.cat([writes, torch.tensor([[0.0, 0.0, 0.1, 0.9, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]])])
     layer = torch.stack([torch.eye(5), head, torch.eye(5), torch.eye(5)])
     seen = with_cross(seen, 1, layer)
-    assert Aligner(1, 1, reads=False).links(seen) == [(0, 0), (1, 1), (3, 3)]  # "fatigué" prefers the end
-    assert Aligner(1, 1, reads=True).links(seen) == [(1, 0), (3, 2), (1, 3)]
+    # Columns sum to 1.0, 1.0, 0.5 and 1.1 where words are written: "fatigué" has most of its third.
+    assert Aligner(1, 1, reads=False).links(seen) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    # Where they are read, to 0.4, 1.8, 0.4 and 1.0.
+    assert Aligner(1, 1, reads=True).links(seen) == [(1, 0), (0, 1), (3, 2), (1, 3)]
     mean = Aligner(1, None, reads=False).weights(seen)
     torch.testing.assert_close(mean, layer.mean(0)[:4, :4])
 
@@ -62,7 +67,24 @@ def test_the_right_head_is_found_without_gold() -> None:
         traces.append(with_cross(seen, 0, cross))
     best, told = best_aligner(traces)
     assert best == Aligner(0, 2, reads=False)
-    assert told[best] > 1 + max(bits for aligner, bits in told.items() if aligner.layer == 1)
+    assert told[best] > 0.2 + max(share for aligner, share in told.items() if aligner.layer == 1)
+
+
+def test_dictionary_by_hand() -> None:
+    """The classic: "la" comes with "the" everywhere, so "maison" must be "house"."""
+    pairs = [(["the", "house"], ["la", "maison"]), (["the", "flower"], ["la", "fleur"])]
+    first = dictionary(pairs, rounds=1)
+    assert first["house", "maison"] == first["house", "la"] == 0.5
+    assert first["the", "la"] == pytest.approx((1 / 3 + 1 / 3) / (4 / 3))
+    later = dictionary(pairs, rounds=10)
+    assert later["house", "maison"] > 0.9
+    assert later["the", "la"] > 0.7
+    for word in ("the", "house", "flower", NOTHING):
+        assert sum(later[word, other] for other in ("la", "maison", "fleur")) == pytest.approx(1)
+    shares = shares_of("maison", ["the", "house", "house"], later)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert max(shares, key=lambda word: shares[word]) == "house"
+    assert shares_of("inconnu", ["the"], later) == {}
 
 
 def test_error_rate_by_hand() -> None:

@@ -102,8 +102,9 @@ def _found(bundle: Bundle, some: Sequence[Words], report: Reporter) -> Aligner:
         _seen(bundle, words)
         for words in report.track(usable, "looking for the best aligner", len(usable), "pairs")
     ]
-    aligner, told = best_aligner(traces)
-    report.say(f"aligned by {aligner.name} ({told[aligner]:.2f} bits a word, on {len(usable)} pairs)")
+    aligner, agreement = best_aligner(traces)
+    agreed = f"agrees {agreement[aligner]:.0%} with a dictionary of {len(usable)} pairs"
+    report.say(f"aligned by {aligner.name} ({agreed})")
     return aligner
 
 

@@ -35,8 +35,10 @@ def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Re
     if not some:
         raise HeedfulError("no usable pair", hint="a pair a line, source TAB target, or two parallel files")
     seen = [trace(bundle, *pair) for pair in report.track(some, "reading", len(some), "pairs")]
-    aligner, told = best_aligner(seen)
-    notes = [f"The best aligner is {aligner.name}: its links tell {told[aligner]:.2f} bits about a word."]
+    aligner, agreement = best_aligner(seen)
+    notes = [
+        f"The best aligner is {aligner.name}; it agrees {agreement[aligner]:.0%} with the pairs' dictionary."
+    ]
     return Explanation(
         f"What the heads of {model} do, on {len(seen)} sentences",
         (
@@ -159,7 +161,7 @@ def _alignment_section(bundle: Bundle, report: Reporter) -> Section:
     )
     return Section(
         "Which word comes from which?",
-        f"each target word linked to the source word it looks at most, on {len(traces):,} unseen sentences",
+        f"a target word is linked to the source word it has the largest share of; {len(traces):,} sentences",
         (table,),
     )
 

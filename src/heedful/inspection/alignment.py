@@ -2,13 +2,11 @@
 
 An aligner is a head of a decoder layer, or the mean of its heads, read in one of two rows: the row that
 writes a word, or the row after it, which reads the word back (Chen et al. 2020 found the second sharper).
-``best_aligner`` finds it without any gold alignment.
+``best_aligner`` finds it without any gold alignment, by a dictionary that IBM's model 1 makes of the pairs.
 """
 
-import math
-import random
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +17,10 @@ from heedful.inspection.trace import Trace, by_words
 
 Link = tuple[int, int]
 """(source word, target word), both from 0."""
+NOTHING = ""
+"""The source word of target words that come from none."""
+Chances = defaultdict[tuple[str, str], float]
+"""(source word, target word) -> how likely the first becomes the second."""
 LINK = re.compile(r"(\d+)([-p])(\d+)")
 
 
@@ -48,13 +50,16 @@ class Aligner:
         return words[1:, :-1] if self.reads else words[:-1, :-1]
 
     def links(self, seen: Trace) -> list[Link]:
-        """For every target word the source word it looks at most; none if the end of the source gets more."""
+        """For every target word the source word of whose attention it takes the largest share.
+
+        Shares of all that a source word receives, not plain weights: some words (a full stop, a frequent
+        article) are looked at by everybody, which says nothing.
+        """
         words = self.weights(seen)
         if not words.numel():
             return []
-        best, place = words.max(-1)
-        ends = 1 - words.sum(-1)
-        return [(int(place[target]), target) for target in range(len(words)) if best[target] >= ends[target]]
+        shares = words / words.sum(0, keepdim=True).clamp(min=1e-9)
+        return [(int(place), target) for target, place in enumerate(shares.argmax(-1))]
 
 
 def aligners(seen: Trace) -> list[Aligner]:
@@ -69,47 +74,62 @@ def aligners(seen: Trace) -> list[Aligner]:
 
 
 def best_aligner(traces: Sequence[Trace]) -> tuple[Aligner, dict[Aligner, float]]:
-    """The aligner whose links tell most about the translation, and what each tells (bits a target word).
+    """The aligner that the pairs' own dictionary agrees with most, and its agreement with each, 0 to 1.
 
-    If links are right, the source word at one end predicts the target word at the other. So each aligner's
-    links on one half of the sentences make a little dictionary, and the dictionary must predict the other
-    half. No gold alignment is needed.
+    The dictionary knows nothing of heads, order or grammar, but what it finds likely is likelier right.
     """
-    told = {aligner: _told(aligner, traces) for aligner in aligners(traces[0])}
-    return max(told, key=lambda aligner: told[aligner]), told
+    pairs = [_words(seen) for seen in traces]
+    chances = dictionary(pairs)
+    agreement = {aligner: _agreement(aligner, traces, pairs, chances) for aligner in aligners(traces[0])}
+    return max(agreement, key=lambda aligner: agreement[aligner]), agreement
 
 
-def _told(aligner: Aligner, traces: Sequence[Trace]) -> float:
-    linked = [_linked_words(aligner, seen) for seen in traces]
-    order = random.Random(0).sample(range(len(linked)), len(linked))
-    halves = [[pair for i in order[side::2] for pair in linked[i]] for side in (0, 1)]
-    return (_predicted(halves[0], halves[1]) + _predicted(halves[1], halves[0])) / 2
+def dictionary(pairs: Sequence[tuple[Sequence[str], Sequence[str]]], rounds: int = 5) -> Chances:
+    """How likely each source word becomes each target word: model 1 of Brown et al. 1993.
 
-
-def _linked_words(aligner: Aligner, seen: Trace) -> list[tuple[str, str]]:
-    """(source word, target word) for every target word; the source's end where there is no link."""
-    partner = {target: source for source, target in aligner.links(seen)}
-    words = seen.written.words[:-1]
-    return [(seen.source.words[partner.get(target, -1)], word) for target, word in enumerate(words)]
-
-
-def _predicted(known: Sequence[tuple[str, str]], unseen: Sequence[tuple[str, str]]) -> float:
-    """Bits by which the dictionary of ``known`` predicts the target words of ``unseen`` better than counting.
-
-    Both are smoothed by their own evidence (Witten-Bell), so that a rare word proves little.
+    Expectation maximisation: share every target word among the source words of its sentence (and NOTHING),
+    by what is believed so far; count the shares; believe the counts; again.
     """
-    if not known or not unseen:
-        return 0.0
-    pairs, sources = Counter(known), Counter(source for source, _ in known)
-    targets, kinds = Counter(target for _, target in known), Counter(source for source, _ in pairs)
-    total, size = len(known), len(targets) + 1
-    bits = 0.0
-    for source, target in unseen:
-        plain = (targets[target] + 1) / (total + size)
-        seen, different = sources[source], kinds[source]
-        informed = (pairs[source, target] + different * plain) / (seen + different) if seen else plain
-        bits += math.log2(informed / plain)
-    return bits / len(unseen)
+    chances: Chances = defaultdict(lambda: 1.0)
+    for _ in range(rounds):
+        counts: Chances = defaultdict(float)
+        totals: defaultdict[str, float] = defaultdict(float)
+        for source, target in pairs:
+            for word in target:
+                for other, share in shares_of(word, source, chances).items():
+                    counts[other, word] += share
+                    totals[other] += share
+        chances = defaultdict(float, {pair: count / totals[pair[0]] for pair, count in counts.items()})
+    return chances
+
+
+def shares_of(word: str, source: Sequence[str], chances: Chances) -> dict[str, float]:
+    """Which source words a target word comes from, as shares that sum to 1; words that recur share one."""
+    candidates = {other: chances[other, word] for other in (NOTHING, *source)}
+    total = sum(candidates.values())
+    return {other: chance / total for other, chance in candidates.items()} if total else {}
+
+
+def _agreement(
+    aligner: Aligner,
+    traces: Sequence[Trace],
+    pairs: Sequence[tuple[list[str], list[str]]],
+    chances: Chances,
+) -> float:
+    """The mean share that the dictionary gives to the links."""
+    found: list[float] = []
+    for seen, (source, target) in zip(traces, pairs, strict=True):
+        partner = {there: here for here, there in aligner.links(seen)}
+        for place, word in enumerate(target):
+            linked = source[partner[place]] if place in partner else NOTHING
+            found.append(shares_of(word, source, chances).get(linked, 0.0))
+    return sum(found) / max(len(found), 1)
+
+
+def _words(seen: Trace) -> tuple[list[str], list[str]]:
+    """Source and target words without the ends, in small letters."""
+    sides = seen.source.words[:-1], seen.written.words[:-1]
+    return [word.casefold() for word in sides[0]], [word.casefold() for word in sides[1]]
 
 
 def alignment_error_rate(
