@@ -14,7 +14,8 @@ from heedful.errors import HeedfulError
 from heedful.inspection.lecture import TOPICS
 from heedful.inspection.tables import Explanation, Table, rendered
 from heedful.inspection.trace import KINDS, Kind, trace
-from heedful.inspection.word import explain_word, find_piece
+from heedful.inspection.word import explain_word
+from heedful.inspection.word_row import find_piece
 from tests.conftest import run_heedful
 from tests.inspection.test_arithmetic import random_bundle
 

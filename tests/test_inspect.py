@@ -34,8 +34,8 @@ def inspect(model: Path, folder: Path, *, quiet: bool = False, **options: Any) -
     return list(pictures_command(chosen, Reporter(quiet=quiet)))
 
 
-def read_numbers(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "weights.json").read_text(encoding="utf-8"))
+def read_numbers(folder: Path, name: str = "weights.json") -> dict[str, Any]:
+    return json.loads((folder / name).read_text(encoding="utf-8"))
 
 
 def matrices(attention: dict[str, Any]) -> Tensor:
@@ -93,11 +93,10 @@ def test_one_head_of_one_kind_and_a_word(quick_model: Path, tmp_path: Path) -> N
     assert {path.name for path in tmp_path.iterdir()} == {
         "encoder-layer-1-head-2.svg",
         "encoder-layer-1-head-2-word-8.svg",
-        "training.svg",
-        "weights.json",
+        "weights-encoder-layer-1-head-2.json",
     }
     assert any("where “it” looks" in line for line in lines)
-    (only,) = read_numbers(tmp_path)["attention"]
+    (only,) = read_numbers(tmp_path, "weights-encoder-layer-1-head-2.json")["attention"]
     assert only["heads"] == [2]
     seen = trace(Bundle.load(quick_model), SENTENCE, TARGET)
     torch.testing.assert_close(matrices(only)[0], seen.weights("encoder", 0)[1].double(), rtol=0, atol=1e-8)
@@ -106,7 +105,7 @@ def test_one_head_of_one_kind_and_a_word(quick_model: Path, tmp_path: Path) -> N
 def test_pieces_and_strange_words(quick_model: Path, tmp_path: Path) -> None:
     target = "中 <b>& $x_1$ dort"
     inspect(quick_model, tmp_path, sentence="مرحبا it", target=target, kind="cross", pieces=True, form="svg")
-    written = read_numbers(tmp_path)
+    written = read_numbers(tmp_path, "weights-cross.json")
     assert written["between"] == "pieces"
     seen = trace(Bundle.load(quick_model), "مرحبا it", target)
     (cross,) = written["attention"]
@@ -116,7 +115,7 @@ def test_pieces_and_strange_words(quick_model: Path, tmp_path: Path) -> None:
 
 def test_a_very_long_sentence(quick_model: Path, tmp_path: Path) -> None:
     long = "it was tired " * 70
-    inspect(quick_model, tmp_path, sentence=long, target="il " * 20, kind="cross", form="png")
+    inspect(quick_model, tmp_path, sentence=long, target="il " * 20, form="png")
     assert (tmp_path / "cross-layer-1.png").stat().st_size > 10_000
 
 
@@ -210,6 +209,8 @@ def test_a_taught_head_is_called_so(quick_model: Path, tmp_path: Path) -> None:
     assert any("all 2 heads (head 2 was taught)" in line for line in lines)
     one = inspect(taught, tmp_path / "one", form="svg", target=TARGET, kind="encoder", layer=1, head=2)
     assert any("head 2 (taught)" in line for line in one)
+    assert any("mean of 2 heads (head 2 was taught)" in line for line in lines)
+    assert read_numbers(tmp_path / "all", "weights-encoder.json")["taught_head"] == [1, 2]
     other = inspect(taught, tmp_path / "other", form="svg", target=TARGET, kind="encoder", layer=1, head=1)
     assert not any("taught" in line for line in other[1:-1])
     done = run_heedful("explain", taught, SENTENCE, "--head", 2)
@@ -225,7 +226,10 @@ def test_alignments(quick_model: Path, tmp_path: Path) -> None:
     pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
     done = run_heedful("inspect", quick_model, "--alignments", pairs)
     assert done.status == 0, done.err
-    assert "aligned by decoder layer 1, " in done.err
+    assert (
+        "aligned by decoder layer 1, the mean of heads, the row that writes the word (3 pairs are too few"
+        in done.err
+    )
     printed = done.out.split("\n")
     assert len(printed) == 5
     assert printed[1] == ""
@@ -236,9 +240,11 @@ def test_alignments(quick_model: Path, tmp_path: Path) -> None:
             i, j = map(int, link.split("-"))
             assert i < len(source)
             assert j < len(target)
+    reading = run_heedful("inspect", quick_model, "--alignments", pairs, "--layer", 1, "--head", 2, "--reads")
     named = run_heedful("inspect", quick_model, "--alignments", pairs, "--layer", 1, "--head", 2)
     seen = in_words(bundle, trace(bundle, "A cat", "Un chat"), ["A", "cat"], ["Un", "chat"])
     assert named.out.split("\n")[2] == pharaoh(Aligner(0, 1, reads=False).links(seen))
+    assert reading.out.split("\n")[2] == pharaoh(Aligner(0, 1, reads=True).links(seen))
     written = run_heedful("inspect", quick_model, "--alignments", pairs, "-o", tmp_path / "links")
     assert (tmp_path / "links").read_text() == done.out
     assert written.out == ""
@@ -261,6 +267,17 @@ def test_error_rate_against_gold(quick_model: Path, tmp_path: Path) -> None:
     done = run_heedful("inspect", quick_model, *files, "--gold", gold)
     assert done.status == 1
     assert "has 3 lines for 2 pairs" in done.err
+    assert done.out == ""
+
+
+def test_a_no_break_space_parts_no_words(quick_model: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("Is it true ? yes\tEst-ce vrai\u00a0? oui\n\ufeff\ufeff\tLe chat.\n", encoding="utf-8")
+    done = run_heedful("inspect", quick_model, "--alignments", pairs)
+    targets = {int(link.split("-")[1]) for link in done.out.split("\n")[0].split()}
+    assert targets <= {0, 1, 2}
+    assert done.out.split("\n")[1] == ""
+    assert run_heedful("inspect", quick_model, "--heads", pairs).status == 0
 
 
 def test_heads(quick_model: Path, grammar_pairs: Path) -> None:
@@ -270,7 +287,8 @@ def test_heads(quick_model: Path, grammar_pairs: Path) -> None:
     assert [name for name, _ in rows] == [
         f"{kind} 1.{n}" for kind in ("encoder", "decoder", "cross") for n in (1, 2)
     ]
-    assert "The best aligner is decoder layer 1" in done.out
+    assert "The aligner is decoder layer 1" in done.out
+    assert "with a dictionary of 300 pairs" in done.out
 
 
 def test_grammar(quick_model: Path) -> None:
@@ -282,7 +300,7 @@ def test_grammar(quick_model: Path) -> None:
     antecedents, alignment = explanation.sections
     names = antecedents.tables[0].rows
     assert len(set(names)) == 5
-    assert {name.split(" ")[0] for name in names} == {"gradient", "occlusion", "encoder", "decoder"}
+    assert {name.split(" ")[0] for name in names} == {"gradient", "occlusion", "encoder", "cross"}
     for cell in [cell for row in antecedents.tables[0].cells for cell in row]:
         assert re.fullmatch(r"\d+\.\d%|nan%", str(cell))
     assert len(alignment.tables[0].rows) == 2
@@ -298,6 +316,9 @@ def test_grammar(quick_model: Path) -> None:
         (["--heads", "PAIRS", "-o", "x"], "--output has no effect with --heads"),
         (["--alignments", "PAIRS", "--format", "png"], "--format has no effect with --alignments"),
         (["--alignments", "PAIRS", "--head", "1"], "--head alone names no head"),
+        (["--alignments", "PAIRS", "--reads"], "--reads alone names no head"),
+        (["A dog.", "-o", "x", "--reads"], "--reads has no effect with a sentence"),
+        (["A dog.", "-o", "x", "--target", " "], "the target is empty"),
         (["--alignments", "PAIRS", "--layer", "9"], "there is no layer 9"),
         (["--alignments", "PAIRS", "--layer", "1", "--head", "9"], "there is no head 9"),
         (["--alignments", "missing.tsv"], "no such file"),

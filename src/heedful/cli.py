@@ -199,6 +199,7 @@ def explain(
     whole: Annotated[
         bool, typer.Option("--all", help="All channels of vectors as wide as the model.")
     ] = False,
+    steps: Annotated[str | None, typer.Option(help="Only these steps, such as 4-6 or 1,5.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help='All digits, as JSON; -inf is "-inf".')] = False,
 ) -> None:
     """Print the steps of attention, every number with its formula, to be checked by hand.
@@ -215,7 +216,7 @@ def explain(
     text               one-hot, bag of words, TF-IDF
     glove              ten heads and one over GloVe word vectors (needs --vectors FILE)
     """
-    options = (sentence, layer, head, word, key, kind, target, vectors, figure, digits)
+    options = (sentence, layer, head, word, key, kind, target, vectors, figure, digits, steps)
     if subject is None:
         if as_json or whole or any(option is not None for option in options):
             raise HeedfulError("nothing to explain", hint="give a topic or a model folder first")
@@ -224,7 +225,20 @@ def explain(
     from heedful.commands.explain import ExplainOptions, explain_command
 
     wanted = ExplainOptions(
-        subject, sentence, kind, layer, head, word, key, target, vectors, figure, digits, as_json, whole
+        subject,
+        sentence,
+        kind,
+        layer,
+        head,
+        word,
+        key,
+        target,
+        vectors,
+        figure,
+        digits,
+        as_json,
+        whole,
+        steps,
     )
     print(explain_command(wanted), end="")
 
@@ -250,6 +264,9 @@ def inspect(
     gold: Annotated[
         Path | None, typer.Option(help="Right alignments (1-1 2p3 ...), to print the error rate.")
     ] = None,
+    reads: Annotated[
+        bool, typer.Option("--reads", help="Align by the row that reads a word, not the one that writes it.")
+    ] = False,
     heads: Annotated[
         list[Path] | None, typer.Option(help="What each head mostly does, on these pairs.")
     ] = None,
@@ -283,6 +300,7 @@ def inspect(
         word=word,
         alignments=tuple(alignments or ()),
         gold=gold,
+        reads=reads,
         heads=tuple(heads or ()),
         grammar=grammar,
         device=device,

@@ -18,8 +18,10 @@ from heedful.inspection.alignment import (
     parsed_links,
     pharaoh,
     shares_of,
+    usual_aligner,
 )
 from heedful.inspection.trace import Trace, in_words, trace
+from heedful.text.links import largest_shares
 from tests.inspection.models import new_bundle
 
 
@@ -39,6 +41,29 @@ def test_links_follow_the_chosen_head_and_row() -> None:
     assert Aligner(1, 1, reads=True).links(seen) == [(1, 0), (0, 1), (3, 2), (1, 3)]
     mean = Aligner(1, None, reads=False).weights(seen)
     torch.testing.assert_close(mean, layer.mean(0)[:4, :4])
+
+
+def test_one_word_looks_at_what_it_looks_at() -> None:
+    seen = trace(new_bundle(), "I am tired.", "Je")
+    weights = torch.tensor([[[0.01, 0.01, 0.97, 0.01, 0.0]] * 2] * 4)
+    assert Aligner(1, 1, reads=False).links(with_cross(seen, 1, weights)) == [(2, 0)]
+
+
+def test_a_word_that_nobody_looks_at_takes_no_link() -> None:
+    rows = [[0.02, 0.0, 0.02, 0.9, 0.06], [0.8, 0.0, 0.1, 0.1, 0.0], [0.05, 0.001, 0.9, 0.0, 0.049]]
+    assert largest_shares(torch.tensor(rows)[:, :4].numpy()) == [(3, 0), (0, 1), (2, 2)]
+
+
+def test_a_word_that_looks_at_the_end_has_no_link() -> None:
+    assert largest_shares(torch.tensor([[0.9, 0.1], [0.004, 0.003]]).numpy()) == [(0, 0)]
+    assert largest_shares(torch.zeros(2, 0).numpy()) == []
+    assert largest_shares(torch.zeros(2, 3).numpy()) == []
+
+
+def test_the_usual_aligner_is_the_last_layer_but_one_of_many() -> None:
+    for layers, expected in ((1, 0), (2, 1), (3, 1), (6, 4)):
+        config = new_bundle(layers=(1, layers)).config.model
+        assert usual_aligner(config) == Aligner(expected, None, reads=False)
 
 
 def test_every_aligner_is_offered_and_named_for_people() -> None:

@@ -3,10 +3,14 @@
 import pytest
 import torch
 
+from heedful.inspection import attribution
 from heedful.inspection.attribution import (
     gradient_attribution,
+    gradient_matrix,
     occlusion_attribution,
+    occlusion_matrix,
     rollout,
+    shares,
     target_rollout,
 )
 from heedful.inspection.trace import trace
@@ -31,6 +35,41 @@ def test_rollout_of_both_stacks_shares_out_one() -> None:
     torch.testing.assert_close(source.sum(1) + target.sum(1), torch.ones(6, dtype=torch.float64))
     assert (target.triu(1) == 0).all()  # nothing comes from the future
     assert (source > 0).all()
+
+
+def test_rollout_of_both_stacks_by_hand() -> None:
+    seen = trace(new_bundle(layers=(2, 1)), SOURCE, TARGET)
+    own, cross = (seen.weights(kind, 0).double().mean(0) for kind in ("decoder", "cross"))
+    source, target = target_rollout(seen)
+    eye = torch.eye(6, dtype=torch.float64)
+    torch.testing.assert_close(target, (eye + own) / 4)
+    torch.testing.assert_close(source, cross @ rollout(seen) / 2)
+
+
+def test_matrices_have_a_row_for_every_written_word() -> None:
+    bundle = new_bundle()
+    seen = trace(bundle, SOURCE, TARGET)
+    for matrix, single in (
+        (gradient_matrix(bundle, seen), gradient_attribution),
+        (occlusion_matrix(bundle, seen), occlusion_attribution),
+    ):
+        assert matrix.shape == (6, 6)
+        for step in range(6):
+            torch.testing.assert_close(matrix[step], single(bundle, seen, step))
+        assert not torch.allclose(matrix[0], matrix[3])
+
+
+def test_occlusion_in_small_helpings(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundle = new_bundle()
+    seen = trace(bundle, SOURCE, TARGET)
+    whole = occlusion_matrix(bundle, seen)
+    monkeypatch.setattr(attribution, "MOST_LOGITS", 1)
+    torch.testing.assert_close(occlusion_matrix(bundle, seen), whole, rtol=1e-4, atol=1e-4)
+
+
+def test_shares_count_only_what_speaks_for_a_word() -> None:
+    found = shares(torch.tensor([[3.0, -2.0, 1.0], [-1.0, -1.0, 0.0]]))
+    torch.testing.assert_close(found, torch.tensor([[0.75, 0.0, 0.25], [0.0, 0.0, 0.0]]))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])

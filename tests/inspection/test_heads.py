@@ -65,6 +65,18 @@ def test_habits() -> None:
     assert profiles[8].distance is profiles[8].previous is None
 
 
+def test_spread_of_a_masked_row_counts_what_it_sees() -> None:
+    """Rows that see 1, 2 and 4 tokens, all evenly: as broad as can be, though their entropies differ."""
+    causal = torch.ones(4, 4).tril()
+    even = causal / causal.sum(1, keepdim=True)
+    half = torch.tensor([[1.0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
+    seen = new_trace([torch.eye(5)] * 2, [even, half], [torch.eye(5)[:4]] * 2)
+    decoder = [each for each in head_profiles([seen]) if each.kind == "decoder"]
+    assert decoder[0].spread == pytest.approx(1)
+    assert decoder[0].entropy == pytest.approx((0 + 1 + math.log2(3) + 2) / 4)
+    assert decoder[1].spread == pytest.approx(1 / 3)  # one of the three rows that have a choice
+
+
 def test_entropy_counts_a_zero_as_nothing() -> None:
     assert entropy(torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])).tolist() == [1.0, 0.0]
 

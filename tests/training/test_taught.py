@@ -1,20 +1,27 @@
 """The taught head: its loss by hand, that it learns, and that a model says so."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
 from heedful.bundle import Bundle
+from heedful.corpora.filters import clean_sentence
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
+from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.demo import antecedent_link
-from heedful.training.config import TaughtConfig, TrainingConfig
+from heedful.model.config import Architecture
+from heedful.progress import Reporter
+from heedful.training import taught
+from heedful.training.config import RunConfig, TaughtConfig, TrainingConfig
+from heedful.training.preparation import Prepared
 from heedful.training.taught import Teacher
 from heedful.training.update import batch_loss, new_batch, new_optimizer, update
 from tests.conftest import quick_train_words, run_heedful
-from tests.inspection.models import new_bundle
+from tests.inspection.models import new_bundle, new_tokenizer
 
 SOURCES, TARGETS = [[400, 401, 402], [403, 404]], [[410, 411], [412]]
 
@@ -38,8 +45,8 @@ def test_loss_by_hand() -> None:
     weights = seen["encoder.1.self.weights"][:, 2]
     lesson = -(weights[0, 2, 0].log() + weights[0, 1, 1].log() + weights[1, 0, 1].log())
     plain, likelihood = batch_loss(model, batch, 0.1)
-    taught, same = batch_loss(model, batch, 0.1, teacher)
-    assert float(taught.detach()) == pytest.approx(float((plain + 0.5 * lesson).detach()))
+    with_lesson, same = batch_loss(model, batch, 0.1, teacher)
+    assert float(with_lesson.detach()) == pytest.approx(float((plain + 0.5 * lesson).detach()))
     assert float(likelihood.detach()) == float(same.detach())
 
 
@@ -65,10 +72,11 @@ def test_the_head_learns() -> None:
 def test_the_whole_way(grammar_pairs: Path, tmp_path: Path) -> None:
     links = tmp_path / "links.tsv"
     write_tsv([(pair.source, link) for pair in generate(600) if (link := antecedent_link(pair))], links)
-    taught = ["taught.head=2", f"taught.links={links}"]
-    words = [word for setting in taught for word in ("--set", setting)]
+    settings = ["taught.head=2", f"taught.links={links}"]
+    words = [word for setting in settings for word in ("--set", setting)]
     done = run_heedful(*quick_train_words(grammar_pairs, tmp_path / "model"), *words)
     assert done.status == 0, done.err
+    assert re.search(r"a taught head: \d+ of \d+ training sentences have links", done.err)
     assert json.loads((tmp_path / "model" / "config.json").read_text())["taught_head"] == [1, 2]
     assert "layer 1 head 2 is a taught head" in (tmp_path / "model" / "README.md").read_text()
     plain = run_heedful(*quick_train_words(grammar_pairs, tmp_path / "plain"))
@@ -78,12 +86,36 @@ def test_the_whole_way(grammar_pairs: Path, tmp_path: Path) -> None:
     assert weights[0] != weights[1]
 
 
+@pytest.mark.parametrize("kind", ["word", "bpe"])
+def test_which_pieces_are_linked(tmp_path: Path, kind: str) -> None:
+    """Links count words, in any spelling of the same characters; the first piece of each is taught."""
+    tokenizer = new_tokenizer(kind)
+    source = "The unthinkable cafe\u0301\u00a0! was near the street because it was tired."
+    (tmp_path / "links.tsv").write_text(f"{source}\t8-1 2-0\n", encoding="utf-8")
+    ids = tokenizer.source.encode(clean_sentence(source))
+    with StoreWriter(tmp_path / "store", tokenizer.source.size, tokenizer.target.size) as writer:
+        writer.add(ids, [400])
+    settings = RunConfig(taught=TaughtConfig(links="links.tsv"), model=Architecture(width=8, heads=2))
+    prepared = Prepared(settings, tokenizer, TokenStore.open(tmp_path / "store"), [], [])
+    teacher = taught.new_teacher(prepared, tmp_path, Reporter(quiet=True))
+    assert teacher is not None
+    (links,) = teacher.links.values()
+    pieces = tokenizer.source.pieces(ids)
+    spelled = [tokenizer.source.decode(ids[place:]) for link in links for place in link]
+    assert [text.split()[0] for text in spelled[:2]] == ["it", "unthinkable"]
+    assert spelled[2].strip().startswith("caf\u00e9\u00a0!")
+    assert spelled[3].startswith("The unthinkable")
+    assert len(pieces) > 11
+
+
 @pytest.mark.parametrize(
     ("text", "setting", "problem"),
     [
         (None, "taught.head=1", "no such file"),
         ("", "taught.head=1", "has no links"),
         ("The dog.\tx-1\n", "taught.head=1", "line 1: cannot use"),
+        ("The dog.\tx0-1y\n", "taught.head=1", "line 1: cannot use"),
+        ("The dog.\nThe cat.\n", "taught.head=1", "has no links"),
         ("The dog.\t0-1\nThe dog.\t0-2\n", "taught.head=1", "line 2: cannot use"),
         ("Nobody said this.\t0-1\n", "taught.head=1", "is among the training pairs"),
         ("The dog.\t0-1\n", "taught.head=3", "no encoder layer 1 with a head 3"),

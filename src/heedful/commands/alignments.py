@@ -6,25 +6,26 @@ from pathlib import Path
 
 from heedful.api import load
 from heedful.bundle import Bundle
-from heedful.corpora.filters import clean_sentence
+from heedful.corpora.filters import spaced_words
 from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
-from heedful.corpora.lines import read_lines
+from heedful.corpora.lines import count_lines, read_lines
 from heedful.errors import HeedfulError
 from heedful.files import check_writable, whole_file
 from heedful.inspection.alignment import (
     Aligner,
-    Link,
     alignment_error_rate,
     best_aligner,
     parsed_links,
     pharaoh,
+    usual_aligner,
 )
 from heedful.inspection.arithmetic import check_place
 from heedful.inspection.trace import Trace, in_words, trace
 from heedful.progress import Reporter
+from heedful.text.links import Link
 
-EXAMINED = 500
-"""Pairs on which the aligner is chosen, when none is named."""
+EXAMINED, FEWEST = 300, 50
+"""Pairs on which the aligner is chosen, when none is named; with fewer than the second it is not chosen."""
 
 Words = tuple[list[str], list[str]]
 
@@ -36,20 +37,24 @@ def alignments_command(
     gold: Path | None,
     place: tuple[int | None, int | None],
     *,
+    reads: bool,
     device: str,
     report: Reporter,
 ) -> Iterator[str]:
     """A Pharaoh line for each pair, in order, to print or into ``output``; words stand between spaces.
 
-    ``place`` is the layer and the head to read, from 1; without them the best is found on the pairs.
+    ``place`` is the layer and the head to look at, from 1, and ``reads`` whether in the row that reads a
+    word, not writes it; without them the best is found on the pairs.
     """
     check_inputs(pairs)
     if output is not None:
         check_writable(output)
     bundle = load(model, device=device).bundle
-    named = _named(bundle, *place)
+    named = _named(bundle, *place, reads=reads)
     answers = _read_gold(gold) if gold else None
-    given = _read_words(pairs, bundle)
+    if answers is not None and all(path.is_file() for path in pairs):
+        _check_gold(answers, count_lines(pairs[0]), gold)
+    given = read_words(pairs, bundle)
     some = list(islice(given, 0 if named else EXAMINED))
     if not some and not named:
         raise HeedfulError(
@@ -70,28 +75,29 @@ def alignments_command(
         report.say(_judged(kept, answers, gold))
 
 
-def _named(bundle: Bundle, layer: int | None, head: int | None) -> Aligner | None:
+def _named(bundle: Bundle, layer: int | None, head: int | None, *, reads: bool) -> Aligner | None:
     if layer is None:
-        if head is not None:
-            raise HeedfulError("--head alone names no head", hint="give --layer too")
+        if head is not None or reads:
+            alone = "--reads" if head is None else "--head"
+            raise HeedfulError(f"{alone} alone names no head", hint="give --layer too")
         return None
     check_place(bundle, "cross", layer - 1, None if head is None else head - 1)
-    return Aligner(layer - 1, None if head is None else head - 1, reads=False)
+    return Aligner(layer - 1, None if head is None else head - 1, reads)
 
 
-def _read_words(paths: Sequence[Path], bundle: Bundle) -> Iterator[Words]:
+def read_words(paths: Sequence[Path], bundle: Bundle) -> Iterator[Words]:
     """The words of every pair; both lists are empty where a line holds no pair, so that lines keep step."""
     for record in read_pairs(paths, fields=bundle.config.languages or DEFAULT_FIELDS):
         source, target = (
-            clean_sentence(side or "", bundle.config.normalize).split()
-            for side in (record.source, record.target)
+            spaced_words(side or "", bundle.config.normalize) for side in (record.source, record.target)
         )
         yield (source, target) if source and target else ([], [])
 
 
-def _seen(bundle: Bundle, words: Words) -> Trace:
+def seen_in_words(bundle: Bundle, words: Words) -> Trace:
+    """The pass of a pair, in the words between spaces."""
     seen = trace(bundle, " ".join(words[0]), " ".join(words[1]))
-    return in_words(bundle, seen, words[0], words[1])
+    return in_words(bundle, seen.only_cross(), words[0], words[1])
 
 
 def _found(bundle: Bundle, some: Sequence[Words], report: Reporter) -> Aligner:
@@ -99,18 +105,25 @@ def _found(bundle: Bundle, some: Sequence[Words], report: Reporter) -> Aligner:
     if not usable:
         raise HeedfulError("no pair has words on both sides", hint="a pair a line, source TAB target")
     traces = [
-        _seen(bundle, words)
+        seen_in_words(bundle, words)
         for words in report.track(usable, "looking for the best aligner", len(usable), "pairs")
     ]
-    aligner, agreement = best_aligner(traces)
-    agreed = f"agrees {agreement[aligner]:.0%} with a dictionary of {len(usable)} pairs"
-    report.say(f"aligned by {aligner.name} ({agreed})")
+    aligner, reason = chosen_aligner(bundle, traces)
+    report.say(f"aligned by {aligner.name} ({reason})")
     return aligner
+
+
+def chosen_aligner(bundle: Bundle, traces: Sequence[Trace]) -> tuple[Aligner, str]:
+    """The best aligner on some pairs, or the usual one if they are too few to tell; and why it was taken."""
+    if len(traces) < FEWEST:
+        return usual_aligner(bundle.config.model), f"{len(traces)} pairs are too few to choose by"
+    aligner, agreement = best_aligner(traces)
+    return aligner, f"agrees {agreement[aligner]:.0%} with a dictionary of {len(traces)} pairs"
 
 
 def _aligned(bundle: Bundle, aligner: Aligner, given: Iterator[Words]) -> Iterator[list[Link]]:
     for words in given:
-        yield aligner.links(_seen(bundle, words)) if words[0] else []
+        yield aligner.links(seen_in_words(bundle, words)) if words[0] else []
 
 
 def _kept(links: Iterator[list[Link]], kept: list[list[Link]]) -> Iterator[list[Link]]:
@@ -122,11 +135,17 @@ def _kept(links: Iterator[list[Link]], kept: list[list[Link]]) -> Iterator[list[
 def _judged(
     found: Sequence[list[Link]], answers: Sequence[tuple[list[Link], list[Link]]], gold: Path | None
 ) -> str:
-    if len(answers) != len(found):
-        raise HeedfulError(f"{gold} has {len(answers)} lines for {len(found)} pairs")
+    _check_gold(answers, len(found), gold)
     sure, possible = [each[0] for each in answers], [each[1] for each in answers]
     rate = alignment_error_rate(found, sure, possible)
     return f"alignment error rate {rate:.2%}, on {len(found):,} pairs"
+
+
+def _check_gold(answers: Sequence[object], pairs: int, gold: Path | None) -> None:
+    if len(answers) != pairs:
+        raise HeedfulError(
+            f"{gold} has {len(answers)} lines for {pairs} pairs", hint="it has a line of links for every pair"
+        )
 
 
 def _read_gold(path: Path) -> list[tuple[list[Link], list[Link]]]:

@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from heedful.inspection.lecture_attention import PAIR_CHANNELS, PAIR_SCORES
 from heedful.inspection.lecture_mask import TARGET_WORDS
 from heedful.inspection.tables import Explanation, may_style, rendered, terminal_width, to_json
 from heedful.inspection.trace import KINDS, Kind, trace
-from heedful.inspection.word import explain_word, find_piece
+from heedful.inspection.word import explain_word
+from heedful.inspection.word_row import find_piece
 
 ALL_TOPICS = (*TOPICS, "glove")
 PICTURED = ("thinking-machines", "mask", "positions", "schedule")
@@ -38,12 +40,15 @@ class ExplainOptions:
     digits: int | None = None
     as_json: bool = False
     whole: bool = False
+    steps: str | None = None
 
 
 def explain_command(options: ExplainOptions) -> str:
     """The explanation as text to print."""
     if options.as_json and options.digits is not None:
         raise HeedfulError("--json writes every digit", hint="leave out --digits")
+    if options.as_json and options.steps is not None:
+        raise HeedfulError("--json writes every step", hint="leave out --steps")
     if options.whole and (options.as_json or options.subject in ALL_TOPICS):
         raise HeedfulError("--all has no effect here: nothing is left out", hint="leave out --all")
     if options.figure is not None:
@@ -61,7 +66,27 @@ def explain_command(options: ExplainOptions) -> str:
         digits=digits,
         styled=may_style(),
         whole=topic or options.whole,
+        only=_steps(options.steps, len(explanation.sections)),
     )
+
+
+def _steps(text: str | None, count: int) -> list[int]:
+    """The numbers of "4,6" or "4-6"; none for all.
+
+    >>> _steps("1,4-6", 9)
+    [1, 4, 5, 6]
+    """
+    if text is None:
+        return []
+    found = [re.fullmatch(r"(\d+)(?:-(\d+))?", part.strip()) for part in text.split(",")]
+    numbers = [
+        number for part in found if part for number in range(int(part[1]), int(part[2] or part[1]) + 1)
+    ]
+    if not all(found) or not numbers or min(numbers) < 1 or max(numbers) > count:
+        raise HeedfulError(
+            f"cannot read the steps {text!r}", hint=f"write 4 or 4,6 or 4-6; steps: 1 to {count}"
+        )
+    return numbers
 
 
 def _topic(options: ExplainOptions) -> Explanation:
@@ -121,8 +146,10 @@ def _model(options: ExplainOptions) -> Explanation:
     target = "" if kind == "encoder" else options.target
     seen = trace(bundle, _valid(options.sentence), None if target is None else _valid(target))
     rows, columns = seen.sides(kind)
-    row = 0 if options.word is None else find_piece(rows, _valid(options.word))
-    key = None if options.key is None else find_piece(columns, _valid(options.key))
+    looking = "the sentence" if kind == "encoder" else f"the translation, which looks (--kind {kind})"
+    looked_at = "the translation so far" if kind == "decoder" else "the sentence"
+    row = 0 if options.word is None else find_piece(rows, _valid(options.word), looking)
+    key = None if options.key is None else find_piece(columns, _valid(options.key), looked_at)
     layer, head = (1 if place is None else place for place in (options.layer, options.head))
     return explain_word(bundle, seen, kind, layer - 1, head - 1, row, key)
 

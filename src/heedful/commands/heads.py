@@ -6,7 +6,8 @@ from pathlib import Path
 
 from heedful.api import load
 from heedful.bundle import Bundle
-from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
+from heedful.commands.alignments import EXAMINED, chosen_aligner, read_words, seen_in_words
+from heedful.corpora.formats import check_inputs
 from heedful.corpora.grammar import DEMO_PAIRS, GrammarPair, generate, words
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
@@ -18,8 +19,6 @@ from heedful.inspection.tables import Explanation, Section, Table
 from heedful.inspection.trace import Trace, in_words, trace
 from heedful.progress import Reporter
 
-EXAMINED = 200
-"""Sentences that a head is watched on."""
 CHOOSING, UNSEEN = 300, 1000
 """Sentences of the grammar on which a place is chosen, and others on which it is examined."""
 CHOOSING_SEED, UNSEEN_SEED = 101, 102
@@ -29,23 +28,20 @@ def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Re
     """What every head mostly does, on the first pairs of some files."""
     check_inputs(pairs)
     bundle = load(model, device=device).bundle
-    records = read_pairs(pairs, fields=bundle.config.languages or DEFAULT_FIELDS)
-    usable = ((record.source, record.target) for record in records if record.source and record.target)
-    some = [pair for pair in islice(usable, EXAMINED) if pair[0].strip() and pair[1].strip()]
+    some = [words for words in islice(read_words(pairs, bundle), EXAMINED) if words[0]]
     if not some:
         raise HeedfulError("no usable pair", hint="a pair a line, source TAB target, or two parallel files")
-    seen = [trace(bundle, *pair) for pair in report.track(some, "reading", len(some), "pairs")]
-    aligner, agreement = best_aligner(seen)
-    notes = [
-        f"The best aligner is {aligner.name}; it agrees {agreement[aligner]:.0%} with the pairs' dictionary."
-    ]
+    tracked = report.track(some, "reading", len(some), "pairs")
+    profiles = head_profiles(trace(bundle, " ".join(source), " ".join(target)) for source, target in tracked)
+    aligner, reason = chosen_aligner(bundle, [seen_in_words(bundle, words) for words in some])
+    notes = [f"The aligner is {aligner.name} ({reason})."]
     return Explanation(
-        f"What the heads of {model} do, on {len(seen)} sentences",
+        f"What the heads of {model} do, on {len(some)} sentences",
         (
             Section(
                 "Habits of each head",
                 HABITS,
-                (profile_table(head_profiles(seen)),),
+                (profile_table(profiles),),
                 (*notes, *_taught(bundle)),
             ),
         ),
@@ -117,8 +113,8 @@ def _antecedent_section(
 ) -> Section:
     table = Table(
         "",
-        tuple(place.name for place in places),
-        ("first of all", "before the other noun", "if genders differ"),
+        tuple(place.short_name for place in places),
+        ("is first", "beats the other", "genders differ"),
         tuple(
             (
                 f"{rates[place].first:.1%}",
@@ -133,9 +129,10 @@ def _antecedent_section(
         f"how often each place points to the right noun, on {UNSEEN:,} sentences",
         (table,),
         (
+            "Is first: the right noun gets more than any other word. Beats the other: more than the other "
+            "noun (chance: 50%). Genders differ: the same, only where il/elle depends on the noun.",
             f"The model translates {right:.1%} of these sentences exactly.",
-            f"Each head is the best of its row on {CHOOSING} other sentences. "
-            "Chance would prefer the right noun to the other in 50%.",
+            f"Each head is the best of its row on {CHOOSING} other sentences. 2.3 is head 3 of layer 2.",
             *_taught(bundle),
         ),
     )
@@ -155,9 +152,9 @@ def _alignment_section(bundle: Bundle, report: Reporter) -> Section:
     by_gold = min(aligners(traces[0]), key=error)
     table = Table(
         "",
-        (f"found without gold: {aligner.name}", f"best by this gold: {by_gold.name}"),
-        ("alignment error rate",),
-        ((f"{error(aligner):.1%}",), (f"{error(by_gold):.1%}",)),
+        ("found without gold", "best by this gold"),
+        ("alignment error rate", "aligner"),
+        ((f"{error(aligner):.1%}", aligner.short_name), (f"{error(by_gold):.1%}", by_gold.short_name)),
     )
     return Section(
         "Which word comes from which?",
@@ -168,7 +165,7 @@ def _alignment_section(bundle: Bundle, report: Reporter) -> Section:
 
 def _seen(bundle: Bundle, pair: GrammarPair) -> Trace:
     seen = trace(bundle, pair.source, pair.target)
-    return in_words(bundle, seen, words(pair.source), words(pair.target))
+    return in_words(bundle, seen.only_cross(), words(pair.source), words(pair.target))
 
 
 def _taught(bundle: Bundle) -> list[str]:

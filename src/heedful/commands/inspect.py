@@ -10,7 +10,7 @@ from heedful.progress import Reporter
 
 FITTING = {
     "a sentence": {"output", "target", "form", "pieces", "kind", "layer", "head", "word"},
-    "--alignments": {"output", "gold", "layer", "head"},
+    "--alignments": {"output", "gold", "layer", "head", "reads"},
     "--heads": set[str](),
     "--grammar": set[str](),
 }
@@ -34,6 +34,7 @@ class InspectCall:
     word: str | None
     alignments: tuple[Path, ...]
     gold: Path | None
+    reads: bool
     heads: tuple[Path, ...]
     grammar: bool
     device: str
@@ -53,6 +54,7 @@ def inspected(call: InspectCall, report: Reporter) -> Iterator[str]:
             call.output,
             call.gold,
             (call.layer, call.head),
+            reads=call.reads,
             device=call.device,
             report=report,
         )

@@ -24,8 +24,9 @@ from heedful.inspection.figures import (
     shares_figure,
     training_figure,
 )
+from heedful.inspection.figures.maps import LOOKS_FROM
 from heedful.inspection.figures.training import metrics_path
-from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace
+from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace, unknown_words
 from heedful.model.attention import look_ahead_mask
 from heedful.progress import Reporter
 
@@ -69,6 +70,8 @@ def write_figures(bundle: Bundle, seen: Trace, options: PictureOptions, report: 
     """Pictures of every chosen attention, their numbers, and the training's curves if they are there."""
     views = list(chosen_views(seen, options, bundle.config.taught_head))
     _check_word(views, options)
+    if options.word is not None:  # only attentions in which it looks
+        views = [view for view in views if _row(view, options) is not None]
     pictures = [picture for view in views for picture in _pictures(view, options)]
     attributions = _attributions(bundle, seen, options)
     pictures += [_attribution_picture(name, matrix, seen, options) for name, matrix in attributions.items()]
@@ -76,18 +79,20 @@ def write_figures(bundle: Bundle, seen: Trace, options: PictureOptions, report: 
     yield f"{_readable(options.sentence)} -> {bundle.tokenizer.target.decode(list(seen.written.ids[:-1]))}"
     if not options.pieces and any(len(side.words) < len(side.pieces) for side in (seen.source, seen.written)):
         yield WORDS_NOTE
+    yield from unknown_words(bundle, seen)
     undrawable: set[str] = set()
-    with report.task("drawing", len(pictures) + 1, unit="pictures") as task:
+    with report.task("drawing", len(pictures) + _everything(options), unit="pictures") as task:
         for picture in pictures:
             undrawable |= picture.save(options)
             task.advance()
             yield picture.line(options)
-        if (curves := _training_picture(options.model, report)) is not None:
+        if _everything(options) and (curves := _training_picture(options.model, report)) is not None:
             undrawable |= curves.save(options)
             task.advance()
             yield curves.line(options)
-    write_text(options.output / "weights.json", numbers(seen, views, attributions, options))
-    yield "weights.json: the exact numbers of the pictures, and the tokens"
+    name = _numbers_name(options)
+    write_text(options.output / name, numbers(seen, views, attributions, options, bundle.config.taught_head))
+    yield f"{name}: the exact numbers of the pictures, and the tokens"
     yield f"written to {options.output}"
     if undrawable:
         report.warn(describe_undrawable(undrawable))
@@ -113,6 +118,14 @@ class View:
     def name(self) -> str:
         """The beginning of its files' names."""
         return f"{self.kind}-layer-{self.layer + 1}"
+
+    @property
+    def looks_from(self) -> str:
+        """What a row is: the decoder reads one word and writes the next, and rows are named by either."""
+        return (
+            LOOKS_FROM
+            + {"encoder": "", "decoder": ", the word just read", "cross": ", writing the word"}[self.kind]
+        )
 
     @property
     def title(self) -> str:
@@ -174,13 +187,18 @@ def _pictures(view: View, options: PictureOptions) -> Iterator[Picture]:
     if options.head is not None:
         name, title = f"{view.name}-head-{options.head}", f"{view.title}, head {options.head}"
         title += " (taught)" if view.taught == options.head - 1 else ""
-        yield Picture(name, title, lambda: head_figure(mean, rows, columns, title, visible))
+        yield Picture(name, title, lambda: head_figure(mean, rows, columns, title, visible, view.looks_from))
     else:
         name, title = f"{view.name}-mean", f"{view.title}, mean of {len(view.heads)} heads"
+        title += "" if view.taught is None else f" (head {view.taught + 1} was taught)"
         every = f"{view.title}, all {len(view.heads)} heads"
         every += "" if view.taught is None else f" (head {view.taught + 1} was taught)"
-        yield Picture(view.name, every, lambda: heads_figure(view.weights, rows, columns, every, visible))
-        yield Picture(name, title, lambda: head_figure(mean, rows, columns, title, visible))
+        yield Picture(
+            view.name,
+            every,
+            lambda: heads_figure(view.weights, rows, columns, every, visible, view.looks_from),
+        )
+        yield Picture(name, title, lambda: head_figure(mean, rows, columns, title, visible, view.looks_from))
     stem = name.removesuffix("-mean")
     if options.word is None:
         caption = f"{title}, as lines"
@@ -213,7 +231,7 @@ ATTRIBUTIONS: dict[str, str] = {
 
 def _attributions(bundle: Bundle, seen: Trace, options: PictureOptions) -> dict[str, Tensor]:
     """(written pieces, source pieces) of each method, unless one attention was asked for."""
-    if (options.kind, options.layer, options.head) != (None, None, None):
+    if not _everything(options):
         return {}
     return {
         "rollout": target_rollout(seen)[0],
@@ -231,6 +249,19 @@ def _attribution_picture(name: str, matrix: Tensor, seen: Trace, options: Pictur
     )
 
 
+def _everything(options: PictureOptions) -> bool:
+    """Whether all there is to see was asked for, not one attention or one word."""
+    return (options.kind, options.layer, options.head, options.word) == (None, None, None, None)
+
+
+def _numbers_name(options: PictureOptions) -> str:
+    """weights.json; what was asked for stands in the name, so that a second look keeps the first's."""
+    kind = [options.kind] if options.kind else []
+    layer = [f"layer-{options.layer}"] if options.layer else []
+    head = [f"head-{options.head}"] if options.head else []
+    return "-".join(["weights", *kind, *layer, *head]) + ".json"
+
+
 def _training_picture(model: Path, report: Reporter) -> Picture | None:
     if not metrics_path(model).is_file():
         return None
@@ -243,13 +274,18 @@ def _training_picture(model: Path, report: Reporter) -> Picture | None:
 
 
 def numbers(
-    seen: Trace, views: list[View], attributions: Mapping[str, Tensor], options: PictureOptions
+    seen: Trace,
+    views: list[View],
+    attributions: Mapping[str, Tensor],
+    options: PictureOptions,
+    taught_head: tuple[int, int] | None = None,
 ) -> str:
     """weights.json: tokens, what each word hangs on, and every picture's attention, a row a line."""
     head = {
         "sentence": _readable(options.sentence),
         "note": "weights[head][query][key]: rows look at columns; layers and heads count from 1",
         "between": "pieces" if options.pieces else "words",
+        "taught_head": taught_head,
         "source": asdict(seen.source),
         "read": asdict(seen.read),
         "written": asdict(seen.written),
@@ -298,6 +334,8 @@ def _readable(text: str) -> str:
 
 def _check(options: PictureOptions) -> None:
     """What can be known to be wrong before the model is loaded."""
+    if options.target is not None and not options.target.strip():
+        raise HeedfulError("the target is empty", hint="leave out --target for the model's own translation")
     if options.form not in FORMATS:
         raise HeedfulError(f"there is no format {options.form!r}", hint=f"formats: {', '.join(FORMATS)}")
     if options.kind is not None and options.kind not in KINDS:

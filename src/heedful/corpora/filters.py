@@ -112,6 +112,15 @@ def clean_sentence(text: str, normalize: Literal["none", "nfc"] = "nfc") -> str:
     return _SPACES.sub(" ", text).strip()
 
 
+def spaced_words(text: str, normalize: Literal["none", "nfc"] = "nfc") -> list[str]:
+    r"""What stands between spaces in a cleaned sentence; a no-break space is no space.
+
+    >>> spaced_words(" Est-ce vrai\u00a0?  oui ")
+    ['Est-ce', 'vrai\xa0?', 'oui']
+    """
+    return [word for word in clean_sentence(text, normalize).split(" ") if word]
+
+
 def _objection(pair: Pair, config: CleaningConfig) -> str:
     """Why the pair is unfit; empty if it is not."""
     shorter, longer = sorted(map(len, pair))

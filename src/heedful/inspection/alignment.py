@@ -14,9 +14,9 @@ from torch import Tensor
 
 from heedful.errors import HeedfulError
 from heedful.inspection.trace import Trace, by_words
+from heedful.model.config import ModelConfig
+from heedful.text.links import Link, largest_shares
 
-Link = tuple[int, int]
-"""(source word, target word), both from 0."""
 NOTHING = ""
 """The source word of target words that come from none."""
 Chances = defaultdict[tuple[str, str], float]
@@ -41,6 +41,12 @@ class Aligner:
         row = "reads" if self.reads else "writes"
         return f"decoder layer {self.layer + 1}, {head}, the row that {row} the word"
 
+    @property
+    def short_name(self) -> str:
+        """For a table: 2.1 is head 1 of layer 2."""
+        head = "mean" if self.head is None else str(self.head + 1)
+        return f"decoder {self.layer + 1}.{head}, {'reading' if self.reads else 'writing'}"
+
     def weights(self, seen: Trace) -> Tensor:
         """(target words, source words), without the ends: rows may sum to less than 1."""
         layer = seen.weights("cross", self.layer)
@@ -50,16 +56,8 @@ class Aligner:
         return words[1:, :-1] if self.reads else words[:-1, :-1]
 
     def links(self, seen: Trace) -> list[Link]:
-        """For every target word the source word of whose attention it takes the largest share.
-
-        Shares of all that a source word receives, not plain weights: some words (a full stop, a frequent
-        article) are looked at by everybody, which says nothing.
-        """
-        words = self.weights(seen)
-        if not words.numel():
-            return []
-        shares = words / words.sum(0, keepdim=True).clamp(min=1e-9)
-        return [(int(place), target) for target, place in enumerate(shares.argmax(-1))]
+        """For every target word the source word of whose attention it has the largest share."""
+        return largest_shares(self.weights(seen).numpy())
 
 
 def aligners(seen: Trace) -> list[Aligner]:
@@ -71,6 +69,11 @@ def aligners(seen: Trace) -> list[Aligner]:
         for head in heads
         for reads in (False, True)
     ]
+
+
+def usual_aligner(config: ModelConfig) -> Aligner:
+    """What to take unexamined: the mean of the heads of the layer that mostly aligns best."""
+    return Aligner(config.alignment_layer, None, reads=False)
 
 
 def best_aligner(traces: Sequence[Trace]) -> tuple[Aligner, dict[Aligner, float]]:

@@ -46,6 +46,14 @@ class Place:
         where = f"{stack} layer {self.layer + 1} head {self.head + 1}"
         return f"{where}, {who}" if self.kind == "encoder" else f"{where}, cross-attention of {who}"
 
+    @property
+    def short_name(self) -> str:
+        """For a table: 2.1 is head 1 of layer 2."""
+        who = {"it": 'row of "it"', "adjective": "row of the adjective", "pronoun": "il/elle"}[self.row]
+        if self.layer is None or self.head is None:
+            return f"{self.method} of {who}"
+        return f"{self.kind} {self.layer + 1}.{self.head + 1}, {who}"
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:

@@ -4,6 +4,8 @@ Attention says where a head looks; these say what the answer hangs on. All give 
 token (or word), higher for more.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -11,6 +13,9 @@ from heedful.bundle import Bundle
 from heedful.inspection.trace import Trace
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import PAD
+
+MOST_LOGITS = 1 << 24
+"""Numbers held at once while words are hidden one after the other: 64 MB."""
 
 
 def rollout(seen: Trace) -> Tensor:
@@ -50,45 +55,63 @@ def gradient_attribution(bundle: Bundle, seen: Trace, step: int, rival: int | No
     What is differentiated is the margin, the token's logit minus its rival's (by default the strongest): a
     probability near 1 is flat and would have no gradient to speak of.
     """
+    return _gradients(bundle, seen, [step], rival)[0]
+
+
+def gradient_matrix(bundle: Bundle, seen: Trace) -> Tensor:
+    """``gradient_attribution`` of every written token against its strongest rival: (written, source)."""
+    return _gradients(bundle, seen, range(len(seen.written.ids)), None)
+
+
+def _gradients(bundle: Bundle, seen: Trace, steps: Sequence[int], rival: int | None) -> Tensor:
+    """One pass forward, then one back for each step: (steps, source)."""
     model = bundle.model.eval()
     source, before = _ids(bundle, seen)
     vectors = model.encoder.embedding.table(source).detach().requires_grad_()
+    found = []
     with torch.enable_grad():
-        logits = _logits(model, source, before, vectors)[0, step]
-        (gradient,) = torch.autograd.grad(_margin(logits, seen.written.ids[step], rival), vectors)
-    lengths: Tensor = gradient.norm(dim=-1)[0].detach().cpu()
-    return lengths
+        states = _states(model, source, before, vectors)[0]
+        for step in steps:
+            margin = _margin(model.logits(states[step]), seen.written.ids[step], rival)
+            (gradient,) = torch.autograd.grad(margin, vectors, retain_graph=True)
+            found.append(gradient.norm(dim=-1)[0].detach().cpu())
+    return torch.stack(found)
 
 
-@torch.inference_mode()
 def occlusion_attribution(bundle: Bundle, seen: Trace, step: int, rival: int | None = None) -> Tensor:
     """How much of the margin of the token written at ``step`` is lost if a source token is hidden: (source,).
 
     Hidden like padding: nobody can look at it, and all others keep their places. In nats (a difference of
     log-odds against the rival); negative if hiding the token helps.
     """
-    logits = _with_one_hidden(bundle, seen)[:, step]
-    margins = torch.stack([_margin(row, seen.written.ids[step], rival) for row in logits])
-    return (margins[-1] - margins[:-1]).cpu()
+    return _lost(bundle, seen, [step], rival)[0]
+
+
+def occlusion_matrix(bundle: Bundle, seen: Trace) -> Tensor:
+    """``occlusion_attribution`` of every written token against its strongest rival: (written, source)."""
+    return _lost(bundle, seen, range(len(seen.written.ids)), None)
 
 
 @torch.inference_mode()
-def occlusion_matrix(bundle: Bundle, seen: Trace) -> Tensor:
-    """``occlusion_attribution`` of every written token against its strongest rival: (written, source)."""
-    logits = _with_one_hidden(bundle, seen)
-    margins = torch.stack(
-        [
-            torch.stack([_margin(row, token, None) for row in logits[:, step]])
-            for step, token in enumerate(seen.written.ids)
+def _lost(bundle: Bundle, seen: Trace, steps: Sequence[int], rival: int | None) -> Tensor:
+    """What each step loses by each hidden source token: (steps, source)."""
+    model = bundle.model.eval()
+    source, before = _ids(bundle, seen)
+    length = source.size(1)
+    hidden = source.repeat(length + 1, 1)
+    hidden[torch.arange(length), torch.arange(length)] = PAD  # the last row hides nothing
+    at_once = max(1, MOST_LOGITS // (len(steps) * model.output.weight.size(0)))
+    margins = []
+    tokens = [seen.written.ids[step] for step in steps]
+    for first in range(0, length + 1, at_once):
+        rows = hidden[first : first + at_once]
+        logits = model.logits(model(rows, before.expand(len(rows), -1))[:, list(steps)])
+        margins += [
+            [float(_margin(row, token, rival)) for token, row in zip(tokens, each, strict=True)]
+            for each in logits
         ]
-    )  # (written, source + 1)
-    return (margins[:, -1:] - margins[:, :-1]).cpu()
-
-
-def gradient_matrix(bundle: Bundle, seen: Trace) -> Tensor:
-    """``gradient_attribution`` of every written token against its strongest rival: (written, source)."""
-    steps = range(len(seen.written.ids))
-    return torch.stack([gradient_attribution(bundle, seen, step) for step in steps])
+    table = torch.tensor(margins).T  # (steps, source + 1)
+    return table[:, -1:] - table[:, :-1]
 
 
 def shares(attribution: Tensor) -> Tensor:
@@ -97,30 +120,19 @@ def shares(attribution: Tensor) -> Tensor:
     return positive / positive.sum(-1, keepdim=True).clamp(min=1e-12)
 
 
-def _with_one_hidden(bundle: Bundle, seen: Trace) -> Tensor:
-    """Logits of the same target with each source token hidden in turn, and last with none hidden."""
-    model = bundle.model.eval()
-    source, before = _ids(bundle, seen)
-    length = source.size(1)
-    hidden = source.repeat(length + 1, 1)
-    hidden[torch.arange(length), torch.arange(length)] = PAD
-    return model.logits(model(hidden, before.expand(length + 1, -1)))
-
-
 def _ids(bundle: Bundle, seen: Trace) -> tuple[Tensor, Tensor]:
     device = bundle.model.output.weight.device
     return torch.tensor([seen.source.ids], device=device), torch.tensor([seen.read.ids], device=device)
 
 
-def _logits(model: Transformer, source: Tensor, before: Tensor, vectors: Tensor) -> Tensor:
+def _states(model: Transformer, source: Tensor, before: Tensor, vectors: Tensor) -> Tensor:
     """The usual pass, from word vectors that somebody wants the gradient of."""
-    table = model.encoder.embedding.table
-    hook = table.register_forward_hook(lambda *_: vectors)
+    hook = model.encoder.embedding.table.register_forward_hook(lambda *_: vectors)
     try:
         memory = model.encode(source)
     finally:
         hook.remove()
-    return model.logits(model.decode(before, memory, source))
+    return model.decode(before, memory, source)
 
 
 def _margin(logits: Tensor, token: int, rival: int | None) -> Tensor:

@@ -10,7 +10,7 @@ from heedful.inspection.lecture_attention import matrix
 from heedful.inspection.tables import Explanation, Section, Table, counted, grid
 from heedful.model.config import Architecture
 from heedful.model.layers import FeedForward
-from heedful.model.positions import sinusoids
+from heedful.model.positions import exact_sinusoids
 from heedful.training.schedule import noam
 
 # --- Positions
@@ -23,8 +23,8 @@ DOT_PAIRS = ((0, 0), (100, 100), (3, 10), (50, 57), (0, 1), (0, 2), (0, 50))
 
 def positions() -> Explanation:
     """The sines and cosines of section 3.5."""
-    small = sinusoids(5, SMALL_WIDTH).double()
-    base = sinusoids(101, BASE_WIDTH).double()
+    small = exact_sinusoids(5, SMALL_WIDTH)
+    base = exact_sinusoids(101, BASE_WIDTH)
     dots = [(base[a] @ base[b]).item() for a, b in DOT_PAIRS]
     wavelengths = [2 * math.pi * 10000 ** (2 * pair / BASE_WIDTH) for pair in range(BASE_WIDTH // 2)]
     return Explanation(

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from typing import Any, TextIO
@@ -146,14 +146,18 @@ def rendered(
     digits: int = 4,
     styled: bool = False,
     whole: bool = True,
+    only: Collection[int] = (),
 ) -> str:
     """The explanation as aligned text, no wider than ``width`` where a column allows it.
 
-    If not ``whole``, long tables end after their first columns and say so.
+    If not ``whole``, long tables end after their first columns and say so; ``only`` are the numbers of the
+    sections to be shown, if not all.
     """
     width = max(NARROWEST, width)
     lines = [_bold(line, styled) for line in _wrapped(explanation.title, width)]
     for number, section in enumerate(explanation.sections, start=1):
+        if only and number not in only:
+            continue
         lines += ["", *(_bold(line, styled) for line in _wrapped(section.heading, width, f"{number}. "))]
         if section.formula:
             lines += _wrapped(section.formula, width, INDENT)

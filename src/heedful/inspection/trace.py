@@ -7,6 +7,7 @@ t - 1 (the start for t = 0) and writes token t.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count
 from typing import Literal, get_args
 
 import torch
@@ -37,7 +38,7 @@ class Tokens:
     """For every piece the number of its word."""
     words: tuple[str, ...]
 
-    def find(self, word: str) -> int:
+    def find(self, word: str, where: str = "the sentence") -> int:
         """The place of a word among the words, by its spelling, or else by its number from 1."""
         if word in self.words:
             return self.words.index(word)
@@ -47,7 +48,7 @@ class Tokens:
         if word.isdecimal() and 1 <= int(word) <= len(self.words):
             return int(word) - 1
         raise HeedfulError(
-            f"the word {word!r} does not stand in the sentence",
+            f"the word {word!r} does not stand in {where}",
             hint=f"its words: {' '.join(self.words)} (or give a number from 1 to {len(self.words)})",
         )
 
@@ -116,14 +117,19 @@ class Trace:
     def layers(self) -> dict[Kind, int]:
         """Number of layers of each kind."""
         return {
-            kind: next(n for n in range(len(self.tensors)) if f"{place(kind, n)}.weights" not in self.tensors)
+            kind: next(n for n in count() if f"{place(kind, n)}.weights" not in self.tensors)
             for kind in KINDS
         }
 
     @property
     def heads(self) -> int:
         """Heads of every layer."""
-        return self.weights("encoder", 0).size(0)
+        return self.weights("cross", 0).size(0)
+
+    def only_cross(self) -> "Trace":
+        """The trace without what alignment does not need: many are kept at once."""
+        kept = {name: tensor for name, tensor in self.tensors.items() if name.endswith(".cross.weights")}
+        return replace(self, tensors=kept)
 
 
 def place(kind: Kind, layer: int) -> str:
@@ -189,6 +195,18 @@ def trace_ids(bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[in
         new_tokens(target, [*target_ids, END]),
         {name: tensor[0].cpu() for name, tensor in seen.items()},
     )
+
+
+def unknown_words(bundle: Bundle, seen: Trace) -> list[str]:
+    """A remark on words that a model of whole words has to spell, having never learned them; or nothing."""
+    if bundle.tokenizer.source.kind != "word":
+        return []
+    source = seen.source
+    unknown = [word for number, word in enumerate(source.words) if len(source.of_word(number)) > 1]
+    if not unknown:
+        return []
+    listed = ", ".join(dict.fromkeys(unknown))
+    return [f"Not in this model's vocabulary, so spelled in pieces that it has hardly learned: {listed}."]
 
 
 def by_words(weights: Tensor, rows: Tokens, columns: Tokens) -> Tensor:

@@ -4,7 +4,6 @@ Layers, heads and rows count from 0 here, and from 1 in what people read. Vector
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,91 +11,19 @@ from torch import Tensor, nn
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.arithmetic import (
-    AttentionStep,
-    HeadStep,
-    MultiHeadStep,
     Projection,
     check_place,
     model_attention,
 )
 from heedful.inspection.tables import Cell, Explanation, Section, Table, counted, grid
-from heedful.inspection.trace import Kind, Tokens, Trace, place
-from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.inspection.trace import Kind, Tokens, Trace, place, unknown_words
+from heedful.inspection.word_row import WordRow, labels
 
 STACKS: dict[Kind, str] = {
     "encoder": "encoder, self-attention",
     "decoder": "decoder, masked self-attention",
     "cross": "decoder, attention over the source",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class _Word:
-    """A row of a head, and all there is to know about it."""
-
-    bundle: Bundle
-    seen: Trace
-    kind: Kind
-    layer: int
-    head: int
-    row: int
-    key: int
-    step: MultiHeadStep
-
-    @property
-    def side(self) -> str:
-        return "encoder" if self.kind == "encoder" else "decoder"
-
-    @property
-    def rows(self) -> Tokens:
-        return self.seen.sides(self.kind)[0]
-
-    @property
-    def columns(self) -> Tokens:
-        return self.seen.sides(self.kind)[1]
-
-    @property
-    def own(self) -> HeadStep:
-        """The head in question."""
-        return self.step.heads[self.head]
-
-    @property
-    def attention(self) -> AttentionStep:
-        return self.own.attention
-
-    @property
-    def x(self) -> Tensor:
-        """What the attention reads at this row: (width,)."""
-        return self.own.query.x[self.row]
-
-    @property
-    def stream(self) -> Tensor:
-        """What the attention's result is added to: (width,)."""
-        assert self.step.before is not None
-        return self.step.before[self.row]
-
-    @property
-    def norm(self) -> nn.LayerNorm:
-        """The LayerNorm of this sublayer: after the sum, or before attention (pre-norm)."""
-        stack = self.bundle.model.encoder if self.kind == "encoder" else self.bundle.model.decoder
-        layer = stack.layers[self.layer]
-        if self.kind == "cross":
-            assert isinstance(layer, DecoderLayer)
-            return layer.residual_cross.norm
-        assert isinstance(layer, (EncoderLayer, DecoderLayer))
-        return layer.residual_attention.norm
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The columns' pieces with their number, which tells apart those that are alike."""
-        return _labels(self.columns)
-
-
-def find_piece(tokens: Tokens, word: str) -> int:
-    """The place of a word's first piece; or of the piece that is spelled so."""
-    if word not in tokens.words and word in tokens.pieces:
-        return tokens.pieces.index(word)
-    return tokens.of_word(tokens.find(word))[0]
 
 
 def explain_word(
@@ -113,7 +40,7 @@ def explain_word(
     if key is None:
         key = int(step.heads[head].attention.weights[row].argmax())
     _check_row(key, columns)
-    word = _Word(bundle, seen, kind, layer, head, row, key, step)
+    word = WordRow(bundle, seen, kind, layer, head, row, key, step)
     taught = kind == "encoder" and bundle.config.taught_head == (layer + 1, head + 1)
     called = "taught head" if taught else "head"
     title = f'"{rows.pieces[row]}" in {called} {head + 1} of layer {layer + 1} ({STACKS[kind]})'
@@ -127,11 +54,6 @@ def _check_row(row: int, tokens: Tokens) -> None:
             f"there is no piece {row + 1}: the sentence has {len(tokens.pieces)}",
             hint=f"pieces go from 1 to {len(tokens.pieces)}",
         )
-
-
-def _labels(tokens: Tokens) -> tuple[str, ...]:
-    size = len(str(len(tokens.pieces)))
-    return tuple(f"{number:>{size}} {piece}" for number, piece in enumerate(tokens.pieces, start=1))
 
 
 def _table(title: str, rows: dict[str, Tensor], foot: dict[str, Tensor] | None = None) -> Table:
@@ -151,10 +73,11 @@ def _written_out(
     return Table(title, (*names, "product"), (*counted(len(left)), *after), cells)
 
 
-def _tokens(word: _Word) -> Section:
-    tables = [_token_table("The sentence" if word.kind == "encoder" else "Who looks", word.rows)]
+def _tokens(word: WordRow) -> Section:
     if word.kind == "cross":
-        tables.append(_token_table("What is looked at: the source", word.columns))
+        tables = [_writing_table(word), _token_table("What is looked at: the source", word.columns)]
+    else:
+        tables = [_token_table("The sentence" if word.kind == "encoder" else "Who looks", word.rows)]
     return Section("Tokens and ids", "", tuple(tables), tuple(_token_notes(word)))
 
 
@@ -163,10 +86,22 @@ def _token_table(title: str, tokens: Tokens) -> Table:
         (identity, position, tokens.words[group])
         for position, (identity, group) in enumerate(zip(tokens.ids, tokens.groups, strict=True))
     )
-    return Table(title, _labels(tokens), ("id", "position", "word"), cells)
+    return Table(title, labels(tokens), ("id", "position", "word"), cells)
 
 
-def _token_notes(word: _Word) -> list[str]:
+def _writing_table(word: WordRow) -> Table:
+    """The decoder's rows: what each reads, by which it begins, and what it writes, by which it is called."""
+    read = word.seen.read
+    cells = tuple(
+        (piece, identity, position)
+        for position, (piece, identity) in enumerate(zip(read.pieces, read.ids, strict=True))
+    )
+    return Table(
+        "Who looks: the row that writes the word", labels(word.rows), ("reads", "id", "position"), cells
+    )
+
+
+def _token_notes(word: WordRow) -> list[str]:
     rows, row = word.rows, word.row
     notes = [f'This is row {row + 1}, "{rows.pieces[row]}". Rows look at columns.']
     group = rows.groups[row]
@@ -174,11 +109,13 @@ def _token_notes(word: _Word) -> list[str]:
     if len(pieces) > 1:
         notes.append(
             f'"{name}" has {len(pieces)} pieces; this is piece {pieces.index(row) + 1}. '
-            "--word takes a piece as well."
+            "--word takes a piece, or a number of the table, as well."
         )
     if rows.words.count(name) > 1:
-        numbers = [str(n) for n, other in enumerate(rows.words, start=1) if other == name]
+        groups = [n for n, other in enumerate(rows.words) if other == name]
+        numbers = [str(rows.of_word(n)[0] + 1) for n in groups if rows.of_word(n)]
         notes.append(f'"{name}" is there more than once: --word takes its number too ({", ".join(numbers)}).')
+    notes += unknown_words(word.bundle, word.seen)
     if word.kind == "cross":
         read = word.seen.read.pieces[row]
         notes.append(
@@ -187,7 +124,7 @@ def _token_notes(word: _Word) -> list[str]:
     return notes
 
 
-def _vector(word: _Word) -> Section:
+def _vector(word: WordRow) -> Section:
     width = len(word.x)
     if word.layer == 0 and word.kind != "cross":
         tables, formula = [_embedded(word)], f"embedding × sqrt(d_model) + position, d_model = {width}"
@@ -209,7 +146,7 @@ def _vector(word: _Word) -> Section:
     return Section("The vector x", formula, tuple(tables), tuple(notes))
 
 
-def _embedded(word: _Word) -> Table:
+def _embedded(word: WordRow) -> Table:
     stack = word.bundle.model.encoder if word.kind == "encoder" else word.bundle.model.decoder
     embedding = stack.embedding
     row = embedding.table.weight[word.rows.ids[word.row]].detach().cpu().double()
@@ -240,18 +177,18 @@ def _norm_tables(name: str, x: Tensor, norm: nn.LayerNorm) -> list[Table]:
     ]
 
 
-def _projections(word: _Word) -> Section:
+def _projections(word: WordRow) -> Section:
     attention, own = word.attention, word.own
     channels = counted(attention.query.size(1))
-    row = _labels(word.rows)[word.row]
+    row = labels(word.rows)[word.row]
     bias = "" if own.query.bias is None else " + b"
     return Section(
         "Query, keys and values of this head",
         f"q = x W^Q{bias}, k = x W^K{bias}, v = x W^V{bias}; d_k = {len(channels)} channels",
         (
             grid("q of this word", (row,), channels, [attention.query[word.row].tolist()]),
-            grid("k of every word", word.labels, channels, attention.key.tolist()),
-            grid("v of every word", word.labels, channels, attention.value.tolist()),
+            grid("k of every word", word.column_labels, channels, attention.key.tolist()),
+            grid("v of every word", word.column_labels, channels, attention.value.tolist()),
             _first_channel(own.query, word.row),
         ),
     )
@@ -268,7 +205,7 @@ def _first_channel(query: Projection, row: int) -> Table:
     )
 
 
-def _products(word: _Word) -> Section:
+def _products(word: WordRow) -> Section:
     attention, row, key = word.attention, word.row, word.key
     names = (f"q of {word.rows.pieces[row]}", f"k of {word.columns.pieces[key]}")
     after = {"score": attention.scores[row, key].item()}
@@ -282,7 +219,7 @@ def _products(word: _Word) -> Section:
     )
 
 
-def _weights(word: _Word) -> Section:
+def _weights(word: WordRow) -> Section:
     attention, row = word.attention, word.row
     hidden = attention.masked[row]
     powers = (hidden - hidden.max()).exp()
@@ -291,7 +228,7 @@ def _weights(word: _Word) -> Section:
         columns["masked"] = hidden
     columns |= {"exp(s - max)": powers, "weight": attention.weights[row]}
     cells = tuple(zip(*(column.tolist() for column in columns.values()), strict=True))
-    table = Table("", word.labels, tuple(columns), cells)
+    table = Table("", word.column_labels, tuple(columns), cells)
     notes = [
         f"max = {hidden.max():.4f}, the largest of s. Subtracting it changes no weight.",
         f"weight = exp(s - max) / {powers.sum():.4f}",
@@ -306,10 +243,13 @@ def _weights(word: _Word) -> Section:
     )
 
 
-def _contributions(word: _Word) -> Section:
+def _contributions(word: WordRow) -> Section:
     attention, row = word.attention, word.row
     table = grid(
-        "weight × v", word.labels, counted(attention.value.size(1)), attention.contributions[row].tolist()
+        "weight × v",
+        word.column_labels,
+        counted(attention.value.size(1)),
+        attention.contributions[row].tolist(),
     )
     foot = (("output z", tuple(attention.output[row].tolist())),)
     return Section(
@@ -319,7 +259,7 @@ def _contributions(word: _Word) -> Section:
     )
 
 
-def _joined(word: _Word) -> Section:
+def _joined(word: WordRow) -> Section:
     step, head = word.step, word.head
     outputs = {f"head {n}": each.attention.output[word.row] for n, each in enumerate(step.heads, start=1)}
     shares = _shares(word)
@@ -344,7 +284,7 @@ def _joined(word: _Word) -> Section:
     )
 
 
-def _shares(word: _Word) -> dict[str, Tensor]:
+def _shares(word: WordRow) -> dict[str, Tensor]:
     """What each head and the bias add to the output: they sum to it."""
     step, size = word.step, word.attention.value.size(1)
     assert step.w_output is not None
@@ -355,7 +295,7 @@ def _shares(word: _Word) -> dict[str, Tensor]:
     return shares if step.b_output is None else shares | {"b": step.b_output}
 
 
-def _residual(word: _Word) -> Section:
+def _residual(word: WordRow) -> Section:
     name = "x" if word.step.norm is not None else "stream"
     rows = {name: word.stream, "output": word.step.projected[word.row]}
     table = _table("", rows, {"sum": word.step.residual[word.row]})
@@ -364,7 +304,7 @@ def _residual(word: _Word) -> Section:
     return Section("Residual sum", f"{name} + output", (table,), notes)
 
 
-def _norm(word: _Word) -> Section | None:
+def _norm(word: WordRow) -> Section | None:
     if word.step.norm is None:
         return None
     return Section(
@@ -375,13 +315,13 @@ def _norm(word: _Word) -> Section | None:
     )
 
 
-def _agreement(word: _Word) -> str:
+def _agreement(word: WordRow) -> str:
     own = word.seen.tensors[f"{place(word.kind, word.layer)}.residual"][word.row].double()
     apart = (own - word.step.output[word.row]).abs().max().item()
     return f"Computed in 64 bits; the model's own pass, in 32 bits, is within {apart:.0e} of the last row."
 
 
-SECTIONS: tuple[Callable[[_Word], Section | None], ...] = (
+SECTIONS: tuple[Callable[[WordRow], Section | None], ...] = (
     _tokens,
     _vector,
     _projections,
@@ -395,7 +335,7 @@ SECTIONS: tuple[Callable[[_Word], Section | None], ...] = (
 """In the order of the lecture."""
 
 
-def _values(word: _Word) -> dict[str, Any]:
+def _values(word: WordRow) -> dict[str, Any]:
     attention, row, step = word.attention, word.row, word.step
     return {
         "kind": word.kind,
@@ -420,6 +360,16 @@ def _values(word: _Word) -> dict[str, Any]:
         "weights": attention.weights[row].tolist(),
         "contributions": attention.contributions[row].tolist(),
         "z": attention.output[row].tolist(),
+        "w_query": word.own.query.weight.tolist(),
+        "b_query": _listed(word.own.query.bias),
+        "w_key": word.own.key.weight.tolist(),
+        "b_key": _listed(word.own.key.bias),
+        "w_value": word.own.value.weight.tolist(),
+        "b_value": _listed(word.own.value.bias),
+        "w_output": None if step.w_output is None else step.w_output.tolist(),
+        "b_output": _listed(step.b_output),
+        "norm_gain": word.norm.weight.tolist(),
+        "norm_bias": word.norm.bias.tolist(),
         "heads": step.concat[row].view(len(step.heads), -1).tolist(),
         "head_shares": {name: share.tolist() for name, share in _shares(word).items()},
         "output": step.projected[row].tolist(),
@@ -427,3 +377,8 @@ def _values(word: _Word) -> dict[str, Any]:
         "norm": None if step.norm is None else "post",
         "result": step.output[row].tolist(),
     }
+
+
+def _listed(bias: Tensor | None) -> list[float] | None:
+    numbers: list[float] | None = None if bias is None else bias.tolist()
+    return numbers

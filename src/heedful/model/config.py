@@ -65,6 +65,14 @@ class ModelConfig(Architecture):
     joint: bool = True
     """One vocabulary, and one embedding matrix, for source and target."""
 
+    @property
+    def alignment_layer(self) -> int:
+        """Decoder layer (from 0) whose heads, on average, align words best: the last but one of a deep stack.
+
+        The last of many layers looks at what comes next rather than at what is written (docs/log.md).
+        """
+        return self.decoder_layers - (2 if self.decoder_layers > 2 else 1)
+
     @model_validator(mode="after")
     def _joint_is_one_size(self) -> Self:
         if self.joint and self.source_vocabulary != self.target_vocabulary:

@@ -7,16 +7,21 @@ from heedful.errors import HeedfulError
 
 
 def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
+    """The table of the model: ``exact_sinusoids``, rounded to float32."""
+    return exact_sinusoids(length, width, first).float()
+
+
+def exact_sinusoids(length: int, width: int, first: int = 0) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; rows ``first`` and on.
 
-    >>> sinusoids(2, 4)
+    >>> exact_sinusoids(2, 4)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-            [0.8415, 0.5403, 0.0100, 0.9999]])
+            [0.8415, 0.5403, 0.0100, 0.9999]], dtype=torch.float64)
     """
     position = torch.arange(first, first + length, dtype=torch.float64)[:, None]
     rate = 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
     angle = position / rate  # (length, width / 2)
-    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1).float()
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(1)
 
 
 class SinusoidalPositions(nn.Module):

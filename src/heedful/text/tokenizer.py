@@ -114,9 +114,9 @@ class Tokenizer:
     def within(self, ids: Sequence[int], words: Sequence[str]) -> list[int]:
         """For every piece the number of the given word that it begins in; specials get -1.
 
-        The words, in order, make up the text of the ids, as in ``text.split()`` or a corpus's own words.
+        The words, in order, make up the text of the ids but for its spaces: ``text.split(" ")``, or finer.
         """
-        ends = list(accumulate(len(escaped("".join(word.split()))) for word in words))
+        ends = list(accumulate(len(escaped(word.replace(" ", ""))) for word in words))
         numbers, place = [], 0
         text, starts = self._aligned(ids)
         for identity, start, stop in zip(ids, starts, [*starts[1:], len(text)], strict=True):

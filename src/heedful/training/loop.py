@@ -43,7 +43,7 @@ LOG_EVERY = 10
 class Plan:
     """Which update sees which pairs, and what happens after it."""
 
-    def __init__(self, prepared: Prepared, folder: Path) -> None:
+    def __init__(self, prepared: Prepared, folder: Path, report: Reporter) -> None:
         settings = prepared.config.training
         self.settings = settings
         self.batches = Batches(prepared.training, prepared.config.batches, settings.seed, settings.accumulate)
@@ -52,7 +52,7 @@ class Plan:
         self.total = min(whole, settings.updates) if settings.updates else whole
         self.every = settings.validate_every or self.per_epoch
         self.respelling = _respelling(prepared)
-        self.teacher = new_teacher(prepared, folder)
+        self.teacher = new_teacher(prepared, folder, report)
 
     def validates_after(self, update: int) -> bool:
         """Whether this update ends with a validation and a checkpoint."""
@@ -110,7 +110,7 @@ class Run:
 def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Reporter) -> Run:
     """A run at its beginning or, if the folder has checkpoints, where the newest one left it."""
     optimizer = new_optimizer(model, prepared.config.training)
-    run = Run(folder, prepared, Plan(prepared, folder), model, optimizer, TrainingState(), report)
+    run = Run(folder, prepared, Plan(prepared, folder, report), model, optimizer, TrainingState(), report)
     run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
     found = checkpoints(run.checkpoint_folder)
     if found:

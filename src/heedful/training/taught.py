@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from heedful.config import Settings
-from heedful.corpora.filters import clean_sentence
+from heedful.corpora.filters import spaced_words
 from heedful.corpora.lines import read_lines
 from heedful.errors import HeedfulError
 from heedful.model.transformer import Transformer
+from heedful.progress import Reporter
 from heedful.training.config import TaughtConfig
 from heedful.training.preparation import Prepared
 
@@ -55,7 +56,7 @@ class Teacher:
 def check_links(settings: Settings) -> None:
     """An error at once if there are links and they cannot be used."""
     path = _links_path(settings)
-    if path and not sum(1 for _ in _read_links(path)):
+    if path and not any(links for _, links in _read_links(path)):
         raise HeedfulError(f"{path} has no links", hint=SHAPE)
 
 
@@ -66,33 +67,37 @@ def keep_links(settings: Settings, folder: Path) -> None:
         shutil.copyfile(path, folder / LINKS)
 
 
-def new_teacher(prepared: Prepared, folder: Path) -> Teacher | None:
+def new_teacher(prepared: Prepared, folder: Path, report: Reporter) -> Teacher | None:
     """The teacher that the settings ask for, if any; ``folder`` holds the links of the run."""
     config, tokenizer = prepared.config.taught, prepared.tokenizer.source
     if not config.links:
         return None
     links = {}
-    for words, wanted in _read_links(folder / LINKS):
-        ids = tokenizer.encode(clean_sentence(" ".join(words), prepared.config.cleaning.normalize))
+    for source, wanted in _read_links(folder / LINKS):
+        words = spaced_words(source, prepared.config.cleaning.normalize)
+        ids = tokenizer.encode(" ".join(words))
         inside = tokenizer.within(ids, words)
         links[tuple(ids)] = [(inside.index(query), inside.index(key)) for query, key in wanted]
     store = prepared.training
-    if not any(tuple(store.source(number).tolist()) in links for number in range(len(store))):
+    known = sum(bool(links.get(tuple(store.source(number).tolist()))) for number in range(len(store)))
+    if not known:
         raise HeedfulError(f"none of the sentences in {config.links} is among the training pairs", hint=SHAPE)
+    report.say(f"a taught head: {known:,} of {len(store):,} training sentences have links to learn")
     return Teacher(config, links)
 
 
 def _links_path(settings: Settings) -> Path | None:
     links = TaughtConfig.checked(settings.get("taught", {})).links
-    return Path(links) if links else None
+    return Path(links).expanduser() if links else None
 
 
-def _read_links(path: Path) -> Iterator[tuple[list[str], list[tuple[int, int]]]]:
-    """The words of each source, and (query, key) of its links."""
+def _read_links(path: Path) -> Iterator[tuple[str, list[tuple[int, int]]]]:
+    """Each source, and (query, key) of its links."""
     for line in read_lines(path):
         source, _, pairs = line.text.partition("\t")
-        words = source.split()
-        links = [(int(query), int(key)) for query, key in re.findall(r"(\d+)-(\d+)", pairs)]
-        if not words or len(links) != len(pairs.split()) or any(max(link) >= len(words) for link in links):
+        words = spaced_words(source)
+        found = [re.fullmatch(r"(\d+)-(\d+)", pair) for pair in pairs.split()]
+        links = [(int(link[1]), int(link[2])) for link in found if link]
+        if not words or not all(found) or any(max(link) >= len(words) for link in links):
             raise HeedfulError(f"{path}, line {line.number}: cannot use {line.text!r}", hint=SHAPE)
-        yield words, links
+        yield source, links

@@ -33,7 +33,7 @@ ROOM_FOR_EXPLANATION = 1.7
 MOST_VECTOR_CELLS = 10_000
 """A figure with more cells holds them as an image: an SVG of rectangles would be too heavy."""
 FAINTEST_LINE = 0.01
-ATTENTION_SAID = (LOOKS_FROM, LOOKS_AT, "attention weight")
+ATTENTION_SCALE = "attention weight"
 SHARES_SAID = ("the word written", "depends on the source word", "share")
 
 
@@ -44,9 +44,11 @@ def head_figure(
     columns: Sequence[str],
     title: str = "",
     visible: Tensor | None = None,
+    looks_from: str = LOOKS_FROM,
 ) -> Figure:
     """One head's weights (queries, keys) as a heat map, with the numbers where there is room for them."""
-    return _one_map(masked_values(weights, visible), rows, columns, title, ATTENTION_SAID)
+    said = (looks_from, LOOKS_AT, ATTENTION_SCALE)
+    return _one_map(masked_values(weights, visible), rows, columns, title, said)
 
 
 @styled
@@ -85,6 +87,7 @@ def heads_figure(
     columns: Sequence[str],
     title: str = "",
     visible: Tensor | None = None,
+    looks_from: str = LOOKS_FROM,
 ) -> Figure:
     """All heads of a layer (heads, queries, keys) as small maps side by side, with shared labels."""
     check_labels(weights.shape, rows, columns)
@@ -106,7 +109,7 @@ def heads_figure(
             axes,
             rows if column == 0 else (),
             sizes,
-            LOOKS_FROM if height > ROOM_FOR_EXPLANATION or row == down - 1 else "",
+            looks_from if height > ROOM_FOR_EXPLANATION or row == down - 1 else "",
         )
         name_columns(
             axes,
@@ -115,14 +118,19 @@ def heads_figure(
             LOOKS_AT if width > ROOM_FOR_EXPLANATION or column == 0 else "",
         )
     masked = visible is not None and not bool(visible.all())
-    _color_bar(figure, mesh, ATTENTION_SAID[2], masked=masked, below=head_room)
+    _color_bar(figure, mesh, ATTENTION_SCALE, masked=masked, below=head_room)
     _head_line(figure, title)
     return figure
 
 
 @styled
 def lines_figure(
-    weights: Tensor, rows: Sequence[str], columns: Sequence[str], title: str = "", row: int | None = None
+    weights: Tensor,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    title: str = "",
+    row: int | None = None,
+    looks_from: str = "looks: query Q",
 ) -> Figure:
     """Words that look on the left, what they look at on the right; the darker and wider the line, the more.
 
@@ -148,7 +156,7 @@ def lines_figure(
     for place in range(0, len(columns), sizes.step):
         mark = _PLAIN if row is None else _importance(values[row, place])
         _beside(axes, 1, place, columns[place], sizes, 7 + number_room, mark)
-    _beside(axes, 0, -1, "looks: query Q", sizes, -7, {"color": QUERY})
+    _beside(axes, 0, -1, looks_from, sizes, -7, {"color": QUERY})
     _beside(axes, 1, -1, "is looked at: key K", sizes, 7, {"color": KEY})
     _head_line(figure, title, above=sizes.cell + 0.15, x=0.5)
     return figure

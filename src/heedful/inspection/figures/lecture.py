@@ -15,7 +15,7 @@ from heedful.errors import HeedfulError
 from heedful.inspection.figures.maps import Sizes, draw_map, masked_values, name_columns, name_rows
 from heedful.inspection.figures.style import LINES, MASKED, SIGNED, SOFT, styled
 from heedful.model.attention import look_ahead_mask
-from heedful.model.positions import sinusoids
+from heedful.model.positions import exact_sinusoids
 from heedful.training.schedule import noam
 
 CURVES = ((512, 4000), (512, 8000), (256, 4000))
@@ -32,7 +32,7 @@ def positions_figure(length: int = 50, width: int = 64) -> Figure:
         raise HeedfulError(
             f"cannot draw {length} positions of width {width}", hint="2 positions or more, an even width"
         )
-    table = sinusoids(length, width).double()
+    table = exact_sinusoids(length, width)
     products = (table @ table.T).numpy()
     figure = Figure((15, 4.4), layout="constrained")
     matrix, square, curve = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])

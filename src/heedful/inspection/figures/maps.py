@@ -91,7 +91,7 @@ def name_rows(axes: Axes, rows: Sequence[str], sizes: Sizes, said: str = LOOKS_F
     )
     axes.tick_params(axis="y", length=0, pad=5)
     if rows and said:
-        axes.set_ylabel(said, color=QUERY if said == LOOKS_FROM else INK, labelpad=8)
+        axes.set_ylabel(said, color=QUERY if said.startswith(LOOKS_FROM) else INK, labelpad=8)
 
 
 def name_columns(axes: Axes, columns: Sequence[str], sizes: Sizes, said: str = LOOKS_AT) -> None:
