@@ -39,6 +39,8 @@ figures: .venv/runtime
 	$(BIN)/heedful inspect demo/model "$(SENTENCE)" -o demo/pictures $(LOOK)
 	$(BIN)/heedful inspect demo/taught-model "$(SENTENCE)" -o demo/taught $(LOOK) --layer 2 --head 1 --word it --kind encoder
 	cp demo/pictures/cross-layer-2.png docs/figures/cross-heads.png
+	$(BIN)/heedful inspect demo/model "$(subst tired,wide,$(SENTENCE))" -o demo/wide $(LOOK) --kind cross --layer 2
+	cp demo/wide/cross-layer-2.png docs/figures/cross-heads-wide.png
 	cp demo/pictures/gradient.png docs/figures/gradient.png
 	cp demo/pictures/training.png docs/figures/training.png
 	cp demo/taught/encoder-layer-2-head-1-word-8.png docs/figures/taught-it.png
