@@ -24,6 +24,8 @@ from heedful.inspection.trace import Trace, in_words, trace
 from heedful.progress import Reporter
 from heedful.text.links import Link
 
+CLEARLY = 0.02
+"""By how much another aligner must agree more with the dictionary, itself a guess, to be taken."""
 EXAMINED, FEWEST = 300, 50
 """Pairs on which the aligner is chosen, when none is named; with fewer than the second it is not chosen."""
 
@@ -114,10 +116,12 @@ def _found(bundle: Bundle, some: Sequence[Words], report: Reporter) -> Aligner:
 
 
 def chosen_aligner(bundle: Bundle, traces: Sequence[Trace]) -> tuple[Aligner, str]:
-    """The best aligner on some pairs, or the usual one if they are too few to tell; and why it was taken."""
+    """The usual aligner, or another that is clearly better on some pairs; and why it was taken."""
+    usual = usual_aligner(bundle.config.model)
     if len(traces) < FEWEST:
-        return usual_aligner(bundle.config.model), f"{len(traces)} pairs are too few to choose by"
-    aligner, agreement = best_aligner(traces)
+        return usual, f"{len(traces)} pairs are too few to choose by"
+    best, agreement = best_aligner(traces)
+    aligner = best if agreement[best] >= agreement[usual] + CLEARLY else usual
     return aligner, f"agrees {agreement[aligner]:.0%} with a dictionary of {len(traces)} pairs"
 
 

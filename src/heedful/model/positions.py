@@ -16,7 +16,7 @@ def exact_sinusoids(length: int, width: int, first: int = 0) -> Tensor:
 
     >>> exact_sinusoids(2, 4)
     tensor([[0.0000, 1.0000, 0.0000, 1.0000],
-            [0.8415, 0.5403, 0.0100, 0.9999]], dtype=torch.float64)
+            [0.8415, 0.5403, 0.0100, 1.0000]], dtype=torch.float64)
     """
     position = torch.arange(first, first + length, dtype=torch.float64)[:, None]
     rate = 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
