@@ -11,9 +11,11 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"cli_corpus"},
     {"demo", "commands"},
+    {"server"},
     {"api"},
-    {"presets", "inspection"},
+    {"presets", "inspection", "interop"},
     {"training", "engines"},
     {"bundle"},
     {"corpora", "decoding", "evaluation"},

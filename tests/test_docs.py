@@ -4,13 +4,17 @@ import re
 import shlex
 from pathlib import Path
 
+import pytest
+
 import heedful
 from heedful.config import Config
 from heedful.presets import PRESETS
+from heedful.server.config import ServerConfig
 from heedful.training.config import RunConfig
 from tests.conftest import run_heedful
 
 ROOT = Path(__file__).parent.parent
+MARK = "<!-- generated -->\n\n"
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -21,28 +25,42 @@ def settings_table() -> str:
         kind = field.annotation
         if not (isinstance(kind, type) and issubclass(kind, Config)):
             continue
-        lines += [
-            f"## {section}",
-            "",
-            f"{field.description}",
-            "",
-            "| setting | default | meaning |",
-            "|---|---|---|",
-        ]
-        for name, each in kind.model_fields.items():
-            meaning = (each.description or "").replace("\n", " ")
-            lines.append(f"| `{section}.{name}` | `{each.default}` | {meaning} |")
-        lines.append("")
+        lines += [f"## {section}", "", f"{field.description}", "", *_rows(section, kind), ""]
     return "\n".join(lines)
 
 
-def test_every_setting_is_documented() -> None:
-    """To renew the page: python -m tests.test_docs"""
-    assert settings_table() in (ROOT / "docs" / "settings.md").read_text(encoding="utf-8")
+def server_table() -> str:
+    """Every setting of the server."""
+    return "\n".join([*_rows("server", ServerConfig), ""])
 
 
-def test_every_setting_has_a_meaning() -> None:
-    assert not re.search(r"\| +\|", settings_table())
+def _rows(section: str, kind: type[Config]) -> list[str]:
+    rows = ["| setting | default | meaning |", "|---|---|---|"]
+    for name, each in kind.model_fields.items():
+        meaning = (each.description or "").replace("\n", " ")
+        rows.append(f"| `{section}.{name}` | `{each.default}` | {meaning} |")
+    return rows
+
+
+GENERATED = {"settings.md": settings_table, "server.md": server_table}
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_every_setting_is_documented(page: str) -> None:
+    """To renew the pages: python -m tests.test_docs"""
+    assert GENERATED[page]() == _halves(page)[1]
+
+
+@pytest.mark.parametrize("page", GENERATED)
+def test_every_setting_has_a_meaning(page: str) -> None:
+    assert not re.search(r"\| +\|", GENERATED[page]())
+
+
+def _halves(page: str) -> tuple[str, str]:
+    """What is written by hand, and what is generated."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    head, _, generated = text.partition(MARK)
+    return head, generated
 
 
 def test_public_names() -> None:
@@ -99,6 +117,5 @@ def test_presets_are_documented() -> None:
 
 
 if __name__ == "__main__":
-    page = ROOT / "docs" / "settings.md"
-    head = page.read_text(encoding="utf-8").split("<!-- generated -->")[0]
-    page.write_text(f"{head}<!-- generated -->\n\n{settings_table()}", encoding="utf-8")
+    for page, table in GENERATED.items():
+        (ROOT / "docs" / page).write_text(f"{_halves(page)[0]}{MARK}{table()}", encoding="utf-8")

@@ -18,10 +18,11 @@ from heedful.bundle import Bundle
 from heedful.commands import heads as heads_module
 from heedful.commands.pictures import PictureOptions, pictures_command
 from heedful.errors import HeedfulError
-from heedful.inspection.alignment import Aligner, pharaoh
+from heedful.inspection.alignment import Aligner
 from heedful.inspection.attribution import gradient_matrix, occlusion_matrix, target_rollout
 from heedful.inspection.trace import by_words, in_words, trace
 from heedful.progress import Reporter
+from heedful.text.links import pharaoh
 from tests.conftest import Result, run_heedful
 
 SENTENCE = "The animal didn't cross the street because it was too tired."

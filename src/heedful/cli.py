@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 import heedful
+from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -21,18 +22,14 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
 )
-corpus_app = typer.Typer(no_args_is_help=True, help="Look at, clean and split files of sentence pairs.")
 app.add_typer(corpus_app, name="corpus")
 
-Pairs = Annotated[
-    list[Path],
-    typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; gzip is fine, - is stdin."),
-]
-Set = Annotated[
-    list[str], typer.Option("--set", help="A setting, such as training.epochs=5. Repeat for more.")
-]
 Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Engine = Annotated[
+    str,
+    typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
@@ -125,6 +122,12 @@ def translate(
     seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
     prefix: Annotated[str, typer.Option(help="What each translation must start with.")] = "",
     stream: Annotated[bool, typer.Option("--stream", help="Print word by word (greedy).")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="As TSV: line, rank, score, text.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="TSV with a last column of word links, 0-0 1-2 ...")
+    ] = False,
+    engine: Engine = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -138,7 +141,20 @@ def translate(
     if sample:
         search["method"] = "sample"
     options = TranslateOptions(
-        model, tuple(texts or ()), source, output, form, prefix, stream, device, search, tuple(settings)
+        model,
+        tuple(texts or ()),
+        source,
+        output,
+        form,
+        prefix,
+        stream,
+        device,
+        search,
+        tuple(settings),
+        engine,
+        workers,
+        scores,
+        alignments,
     )
     translate_command(options, Reporter(quiet=quiet))
 
@@ -155,6 +171,7 @@ def evaluate(
         typer.Option(help="Write source, reference, translation and log-probabilities of both as TSV."),
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    engine: Engine = "exact",
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -165,10 +182,49 @@ def evaluate(
 
     search = {} if beam is None else {"beam": beam}
     lines = evaluate_command(
-        model, pairs, output, each, search, settings, device=device, report=Reporter(quiet=quiet)
+        model,
+        pairs,
+        output,
+        each,
+        search,
+        settings,
+        engine=engine,
+        device=device,
+        report=Reporter(quiet=quiet),
     )
     for line in lines:
         print(line)
+
+
+@app.command()
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(metavar="MODEL...", help="Model folders; FOLDER=en-fr says a model's languages."),
+    ],
+    host: Annotated[str | None, typer.Option(help="Address; 127.0.0.1 if not given.")] = None,
+    port: Annotated[int | None, typer.Option(help="5000 if not given; 0 is any free one.")] = None,
+    key_file: Annotated[
+        Path | None, typer.Option("--api-key-file", help="Keys, one a line, of which a client needs one.")
+    ] = None,
+    engine: Engine = "auto",
+    settings: Set = [],  # noqa: B006
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Serve models over HTTP, for clients of LibreTranslate and DeepL and our own.
+
+    \b
+    heedful serve en-de-model de-en-model
+    heedful serve my-model=en-fr --port 8080 --set server.queue_tokens=100000
+    """
+    from heedful.commands.serve import ServeOptions, serve_command
+    from heedful.progress import Reporter
+
+    address = {"host": host, "port": port}
+    told = {name: value for name, value in address.items() if value is not None}
+    options = ServeOptions(tuple(models), key_file, engine, device, told, tuple(settings))
+    serve_command(options, Reporter(quiet=quiet))
 
 
 @app.command()
@@ -307,41 +363,6 @@ def inspect(
     )
     for line in inspected(call, Reporter(quiet=quiet)):
         print(line, flush=True)
-
-
-@corpus_app.command("stats")
-def corpus_stats(pairs: Pairs) -> None:
-    """Count pairs, words and characters, and what cleaning would drop."""
-    from heedful.commands.corpus import corpus_statistics
-
-    for line in corpus_statistics(pairs):
-        print(line)
-
-
-@corpus_app.command("clean")
-def corpus_clean(
-    pairs: Pairs,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A .tsv or .tsv.gz file to write.")],
-    settings: Set = [],  # noqa: B006
-) -> None:
-    """Write the pairs that are fit to learn from, and say what fell out and why."""
-    from heedful.commands.corpus import clean_corpus
-
-    for line in clean_corpus(pairs, output, settings):
-        print(line)
-
-
-@corpus_app.command("split")
-def corpus_split(
-    pairs: Pairs,
-    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for train.tsv and held-out.tsv.")],
-    held_out: Annotated[int | None, typer.Option(help="Source sentences to hold out.")] = None,
-) -> None:
-    """Split pairs into a training and a held-out part; no sentence is in both."""
-    from heedful.commands.corpus import split_corpus
-
-    for line in split_corpus(pairs, output, held_out):
-        print(line)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from heedful.api import load, resume, train
 from heedful.config import Settings
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import DEMO_PAIRS, GrammarPair, generate
-from heedful.engines.native import NativeEngine
+from heedful.engines.base import Engine
 from heedful.evaluation import exact_match
 from heedful.progress import Reporter
 
@@ -47,10 +47,10 @@ def run_demo(folder: Path, *, again: bool, taught: bool, report: Reporter) -> It
     yield f'See inside: {_command()} explain {model} "{HEADLINES[0]}" --layer 2 --head 1 --word it'
 
 
-def _trained(folder: Path, model: Path, taught: bool, report: Reporter) -> NativeEngine:
+def _trained(folder: Path, model: Path, taught: bool, report: Reporter) -> Engine:
     if (model / "config.json").exists():
         report.say(f"{model} is trained already (--again trains anew)")
-        return load(model, device="cpu")
+        return load(model, device="cpu", engine="pytorch")
     if (model / "training" / "run.json").exists():
         return resume(model, report=report)
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ def _command() -> str:
     return "heedful" if shutil.which("heedful") else sys.argv[0]
 
 
-def _examined(engine: NativeEngine) -> float:
+def _examined(engine: Engine) -> float:
     pairs = generate(HELD_OUT_PAIRS, held_out=True)
     found = engine.translate([pair.source for pair in pairs])
     return exact_match([translation.text for translation in found], [pair.target for pair in pairs])

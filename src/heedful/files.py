@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from heedful.errors import HeedfulError
 
@@ -81,14 +81,17 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Refuse a second process in the same folder while one works; a killed one holds no lock."""
+def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep a second process out of the folder, or waiting, while one works; a killed one holds no lock."""
     with (folder / "lock").open("w") as file:
-        try:
-            if fcntl is not None:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HeedfulError(
-                f"another process is at work in {folder}", hint="let it end, or stop it first"
-            ) from None
+        hold(file, f"another process is at work in {folder}", wait=wait)
         yield
+
+
+def hold(file: IO[str], problem: str, *, wait: bool = False) -> None:
+    """Keep others from an open file until it is closed, or say that somebody has it."""
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise HeedfulError(problem, hint="let it end, or stop it first") from None

@@ -16,12 +16,11 @@ from heedful.inspection.alignment import (
     best_aligner,
     dictionary,
     parsed_links,
-    pharaoh,
     shares_of,
     usual_aligner,
 )
 from heedful.inspection.trace import Trace, in_words, trace
-from heedful.text.links import largest_shares
+from heedful.text.links import largest_shares, pharaoh
 from tests.inspection.models import new_bundle
 
 

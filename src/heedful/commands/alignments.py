@@ -16,13 +16,12 @@ from heedful.inspection.alignment import (
     alignment_error_rate,
     best_aligner,
     parsed_links,
-    pharaoh,
     usual_aligner,
 )
 from heedful.inspection.arithmetic import check_place
 from heedful.inspection.trace import Trace, in_words, trace
 from heedful.progress import Reporter
-from heedful.text.links import Link
+from heedful.text.links import Link, pharaoh
 
 CLEARLY = 0.02
 """By how much another aligner must agree more with the dictionary, itself a guess, to be taken."""
@@ -51,7 +50,7 @@ def alignments_command(
     check_inputs(pairs)
     if output is not None:
         check_writable(output)
-    bundle = load(model, device=device).bundle
+    bundle = load(model, device=device, engine="pytorch").bundle
     named = _named(bundle, *place, reads=reads)
     answers = _read_gold(gold) if gold else None
     if answers is not None and all(path.is_file() for path in pairs):

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from heedful.api import load
-from heedful.commands.options import one_line, search_settings
+from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
 from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
-from heedful.engines.base import Translation
+from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
-from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.evaluation import corpus_scores
 from heedful.files import check_writable, write_text
@@ -27,6 +26,7 @@ def evaluate_command(
     search: Mapping[str, Any],
     settings: Sequence[str],
     *,
+    engine: str,
     device: str,
     report: Reporter,
 ) -> list[str]:
@@ -35,33 +35,33 @@ def evaluate_command(
     for path in (output, each):
         if path is not None:
             check_writable(path)
-    engine = load(model, device=device)
-    settled = search_settings(engine.bundle.config.search, search, settings)
-    test = _usable(pairs, engine, report)
+    loaded = load(model, device=device, engine=engine_name(engine))
+    settled = search_settings(loaded.bundle.config.search, search, settings)
+    test = _usable(pairs, loaded, report)
     found = list(
         report.track(
-            translate_lines(engine, (pair.source for pair in test), settled),
+            translate_lines(loaded, (pair.source for pair in test), settled, waiting=False),
             "translating",
             len(test),
             "lines",
         )
     )
     texts = [translation.text for translation in found]
-    loss = pairs_loss(engine.model, engine.bundle.tokenizer, test)
+    loss = pairs_loss(loaded.bundle.model, loaded.bundle.tokenizer, test)
     if output:
         write_text(output, "".join(f"{one_line(text)}\n" for text in texts))
     if each:
-        _write_each(each, engine, test, found)
-    languages = engine.bundle.config.languages
+        _write_each(each, loaded, test, found)
+    languages = loaded.bundle.config.languages
     scores = corpus_scores(texts, [pair.target for pair in test], language=languages[1] if languages else "")
     return [
-        f"{len(test):,} pairs, beam {settled.beam}, length penalty {settled.length_penalty:g}",
+        f"{len(test):,} pairs, beam {settled.beam}, length penalty {settled.length_penalty:g}, {loaded.name}",
         *(f"{score.name:5} {score.value:6.2f}   {score.signature}" for score in scores.values()),
         f"loss  {loss:6.3f}   perplexity {math.exp(min(loss, 100)):.3f}",
     ]
 
 
-def _usable(paths: Sequence[Path], engine: NativeEngine, report: Reporter) -> list[Pair]:
+def _usable(paths: Sequence[Path], engine: Engine, report: Reporter) -> list[Pair]:
     """All pairs with both sides, duplicates and all: a test set is scored as it is."""
     counts = CleaningReport()
     config = engine.bundle.config
@@ -79,9 +79,7 @@ def _usable(paths: Sequence[Path], engine: NativeEngine, report: Reporter) -> li
     return pairs
 
 
-def _write_each(
-    path: Path, engine: NativeEngine, pairs: Sequence[Pair], found: Sequence[Translation]
-) -> None:
+def _write_each(path: Path, engine: Engine, pairs: Sequence[Pair], found: Sequence[Translation]) -> None:
     references = engine.score([pair.source for pair in pairs], [pair.target for pair in pairs])
     rows = ["source\treference\ttranslation\treference log-probability\ttranslation log-probability\n"]
     for pair, reference, translation in zip(pairs, references, found, strict=True):

@@ -9,7 +9,7 @@ from heedful.bundle import Bundle
 from heedful.commands.alignments import EXAMINED, chosen_aligner, read_words, seen_in_words
 from heedful.corpora.formats import check_inputs
 from heedful.corpora.grammar import DEMO_PAIRS, GrammarPair, generate, words
-from heedful.engines.native import NativeEngine
+from heedful.engines.base import Engine
 from heedful.errors import HeedfulError
 from heedful.evaluation import exact_match
 from heedful.inspection.alignment import Aligner, aligners, alignment_error_rate, best_aligner
@@ -27,7 +27,7 @@ CHOOSING_SEED, UNSEEN_SEED = 101, 102
 def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Reporter) -> Explanation:
     """What every head mostly does, on the first pairs of some files."""
     check_inputs(pairs)
-    bundle = load(model, device=device).bundle
+    bundle = load(model, device=device, engine="pytorch").bundle
     some = [words for words in islice(read_words(pairs, bundle), EXAMINED) if words[0]]
     if not some:
         raise HeedfulError("no usable pair", hint="a pair a line, source TAB target, or two parallel files")
@@ -76,7 +76,7 @@ def _places(profile: HeadProfile) -> tuple[float | None, ...]:
 
 def grammar_command(model: Path, *, device: str, report: Reporter) -> Explanation:
     """Which head knows what "it" means, and how well words are aligned, on unseen grammar sentences."""
-    engine = load(model, device=device)
+    engine = load(model, device=device, engine="pytorch")
     bundle = engine.bundle
     report.say(f"choosing on {CHOOSING} sentences, examining on {UNSEEN:,} others with unseen noun pairs")
     unseen = generate(UNSEEN, UNSEEN_SEED, held_out=True)
@@ -103,7 +103,7 @@ def _best_of_each(chosen: dict[Place, Rate]) -> list[Place]:
     return list(best.values())
 
 
-def _translated_right(engine: NativeEngine, pairs: Sequence[GrammarPair]) -> float:
+def _translated_right(engine: Engine, pairs: Sequence[GrammarPair]) -> float:
     found = engine.translate([pair.source for pair in pairs])
     return exact_match([each.text for each in found], [pair.target for pair in pairs])
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from heedful.api import ENGINES, EngineName
 from heedful.config import merged, parsed_overrides
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
@@ -31,3 +32,11 @@ def only_section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:
 def one_line(text: str) -> str:
     """A model may write a line break; the output keeps one line for each line."""
     return " ".join(text.split("\n")).replace("\r", " ").replace("\t", " ")
+
+
+def engine_name(name: str) -> EngineName:
+    """The name of an engine, checked."""
+    for known in ENGINES:
+        if known == name:
+            return known
+    raise HeedfulError(f"there is no engine {name!r}", hint=f"engines: {', '.join(ENGINES)}")

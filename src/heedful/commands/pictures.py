@@ -59,7 +59,7 @@ class PictureOptions:
 def pictures_command(options: PictureOptions, report: Reporter) -> Iterator[str]:
     """Trace the sentence and write what was seen; yields lines to print."""
     _check(options)
-    bundle = load(options.model, device=options.device).bundle
+    bundle = load(options.model, device=options.device, engine="pytorch").bundle
     _check_places(bundle, options)
     target = None if options.target is None else _readable(options.target)
     seen = trace(bundle, _readable(options.sentence), target)

@@ -3,22 +3,24 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
+from uuid import uuid4
 
 from heedful.api import load
-from heedful.commands.options import one_line, search_settings
+from heedful.commands.options import engine_name, one_line, search_settings
+from heedful.commands.resuming import by_column, by_field, by_order, of_file, resumed
 from heedful.corpora.formats import check_readable
-from heedful.corpora.lines import STANDARD_INPUT, read_lines
+from heedful.corpora.lines import STANDARD_INPUT, count_lines, read_lines
 from heedful.decoding.config import SearchConfig
-from heedful.engines.base import Translation
+from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
-from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.files import check_writable
-from heedful.progress import Reporter
+from heedful.progress import Reporter, Task
+from heedful.text.links import pharaoh
 
 FORMATS = ("text", "tsv", "jsonl")
 
@@ -37,6 +39,10 @@ class TranslateOptions:
     device: str = "auto"
     search: Mapping[str, Any] | None = None
     settings: tuple[str, ...] = ()
+    engine: str = "auto"
+    workers: int = 0
+    scores: bool = False
+    alignments: bool = False
 
 
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
@@ -45,31 +51,97 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
     for text in options.texts:
         if len(text) < 200 and Path(text).is_file():
             report.warn(f"{text!r} is translated as a text; for the file of that name write -i {text}")
-    engine = load(options.model, device=options.device)
+    engine = load(
+        options.model, device=options.device, engine=engine_name(options.engine), workers=options.workers
+    )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
-    # Bytes of the command line that are no UTF-8 arrive as halves of surrogate pairs.
-    texts = (text.encode("utf-8", "replace").decode() for text in options.texts)
-    lines = texts if options.texts else _lines(options.source or STANDARD_INPUT, report)
     if options.stream:
-        _stream(engine, lines, search, options.prefix)
+        _stream(engine, _given(options, report), search, options.prefix)
         return
-    form = options.form or ("tsv" if search.n_best > 1 else "text")
-    if form == "text" and search.n_best > 1:
-        raise HeedfulError("--format text has room for one translation a line", hint="use tsv or jsonl")
-    found: Iterable[Translation] = translate_lines(engine, lines, search, options.prefix)
-    incomplete = 0
-    with _opened(options.output, report) as file:
-        if options.output or not sys.stdout.isatty():  # a bar would mingle with the translations
-            found = report.track(found, "translating", unit="lines")
-        for number, translation in enumerate(found, start=1):
-            file.write(_written(number, translation, form))
-            file.flush()
-            incomplete += not translation.complete
+    form = options.form or ("tsv" if search.n_best > 1 or options.scores or options.alignments else "text")
+    if form == "text" and (search.n_best > 1 or options.scores or options.alignments):
+        raise HeedfulError("--format text has room for a translation a line only", hint="use tsv or jsonl")
+    if options.source or not sys.stdout.isatty():
+        report.say(f"engine: {engine.name}")
+    work = _Work(engine, search, options.prefix, form, options.alignments)
+    incomplete = _to_file(work, options, report) if options.output else _to_screen(work, options, report)
     if incomplete:
         report.warn(
             f"{incomplete:,} translations stopped at the longest length "
             "(source + search.extra_length tokens) before they ended"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """How lines are translated and written."""
+
+    engine: Engine
+    search: SearchConfig
+    prefix: str
+    form: str
+    alignments: bool
+
+    @property
+    def details(self) -> bool:
+        return self.alignments or self.form == "jsonl"
+
+    def written(self, found: Iterable[Translation], file: TextIO, first: int = 0) -> int:
+        """Write every translation; returns how many are incomplete."""
+        incomplete = 0
+        for number, translation in enumerate(found, start=first + 1):
+            file.write(_written(number, translation, self.form, self.alignments))
+            file.flush()
+            incomplete += not translation.complete
+        return incomplete
+
+    def translated(self, lines: Iterable[str], *, waiting: bool) -> Iterator[Translation]:
+        return translate_lines(
+            self.engine, lines, self.search, self.prefix, details=self.details, waiting=waiting
+        )
+
+
+def _to_screen(work: _Work, options: TranslateOptions, report: Reporter) -> int:
+    found: Iterable[Translation] = work.translated(_given(options, report), waiting=True)
+    if not sys.stdout.isatty():  # a bar would mingle with the translations
+        found = report.track(found, "translating", unit="lines")
+    return work.written(found, sys.stdout)
+
+
+def _to_file(work: _Work, options: TranslateOptions, report: Reporter) -> int:
+    """Into a file that gets its name when it is whole; of an input file the work can go on after a kill."""
+    assert options.output is not None
+    source = options.source
+    lasting = source is not None and source.is_file()
+    identity = {
+        "input": of_file(source) if lasting and source else uuid4().hex,
+        "model": of_file(options.model / "weights.safetensors"),
+        "engine": work.engine.name,
+        "search": json.loads(work.search.model_dump_json()),
+        "prefix": work.prefix,
+        "format": [work.form, work.alignments],
+    }
+    number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.form]
+    total = count_lines(source) if lasting and source else None
+    with resumed(options.output, identity, number, report) as (file, done):
+        lines = islice(_given(options, report), done, None)
+        with report.task("translating", total, done, "lines") as task:
+            found = work.translated(lines, waiting=not lasting)
+            return work.written(_advancing(found, task), file, done)
+
+
+def _advancing(found: Iterable[Translation], task: Task) -> Iterator[Translation]:
+    for translation in found:
+        yield translation
+        task.advance()
+
+
+def _given(options: TranslateOptions, report: Reporter) -> Iterator[str]:
+    """The texts of the command line, or the lines of the file or of standard input."""
+    if options.texts:
+        # Bytes of the command line that are no UTF-8 arrive as halves of surrogate pairs.
+        return (text.encode("utf-8", "replace").decode() for text in options.texts)
+    return _lines(options.source or STANDARD_INPUT, report)
 
 
 def _check(options: TranslateOptions) -> None:
@@ -101,36 +173,22 @@ def _lines(path: Path, report: Reporter) -> Iterator[str]:
         yield line.text
 
 
-def _stream(engine: NativeEngine, lines: Iterable[str], search: SearchConfig, prefix: str) -> None:
+def _stream(engine: Engine, lines: Iterable[str], search: SearchConfig, prefix: str) -> None:
     for line in lines:
         for part in engine.stream(line, search, prefix):
             print(part, end="", flush=True)
         print(flush=True)
 
 
-@contextmanager
-def _opened(path: Path | None, report: Reporter) -> Iterator[TextIO]:
-    """Standard output, or a file that gets its name only when it is complete; what there is stays."""
-    if path is None:
-        yield sys.stdout
-        return
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
-            yield file
-    except BaseException:
-        report.warn(f"what was translated so far is in {partial}")
-        raise
-    partial.replace(path)
-
-
-def _written(number: int, translation: Translation, form: str) -> str:
+def _written(number: int, translation: Translation, form: str, alignments: bool) -> str:
     if form == "text":
         return " ".join(translation.text.splitlines()) + "\n"
     if form == "jsonl":
         return json.dumps(_as_json(number, translation), ensure_ascii=False) + "\n"
     return "".join(
-        f"{number}\t{rank}\t{alternative.score:.4f}\t{one_line(alternative.text)}\n"
+        f"{number}\t{rank}\t{alternative.score:.4f}\t{one_line(alternative.text)}"
+        + (f"\t{pharaoh(alternative.alignment)}" if alignments else "")
+        + "\n"
         for rank, alternative in enumerate(translation.alternatives, start=1)
     )
 
@@ -148,6 +206,7 @@ def _as_json(number: int, translation: Translation) -> dict[str, Any]:
                 "log_probability": alternative.log_probability,
                 "tokens": alternative.tokens,
                 "token_log_probabilities": alternative.token_log_probabilities,
+                "alignment": alternative.alignment,
             }
             for alternative in translation.alternatives
         ],

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from heedful.bundle import Bundle
 from heedful.decoding.config import SearchConfig
+from heedful.text.links import Link
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +19,9 @@ class Alternative:
     log_probability: float
     tokens: tuple[str, ...]
     token_log_probabilities: tuple[float, ...]
-    """One for each token, and one for the end of each sentence."""
+    """One for each token, and one for the end of each sentence; a quick engine gives them with details."""
+    alignment: tuple[Link, ...] = ()
+    """(source word, target word) over the words between spaces, from 0; given with details."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +50,24 @@ class Translation:
 class Engine(Protocol):
     """A model at work."""
 
+    bundle: Bundle
+    name: str
+    """For people."""
+    windows_at_once: int
+    """Windows of lines that keep it busy: one is prepared while others are translated."""
+
     def translate(
-        self, texts: Sequence[str], search: SearchConfig | None = None, prefixes: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        search: SearchConfig | None = None,
+        prefixes: Sequence[str] | None = None,
+        *,
+        details: bool = False,
     ) -> list[Translation]:
-        """Translate each text; ``prefixes`` are beginnings that the translations must have."""
+        """Translate each text; ``prefixes`` are beginnings that the translations must have.
+
+        With ``details`` every alternative has the probabilities of its tokens and its alignment, which costs.
+        """
         ...
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alternative]:

@@ -151,15 +151,6 @@ def alignment_error_rate(
     return 1 - hits / size if size else 0.0
 
 
-def pharaoh(links: Iterable[Link]) -> str:
-    """A line of the format that alignment tools share: "0-0 1-2", source first, from 0.
-
-    >>> pharaoh([(1, 2), (0, 0)])
-    '0-0 1-2'
-    """
-    return " ".join(f"{source}-{target}" for source, target in sorted(links))
-
-
 def parsed_links(line: str, first: int = 0) -> tuple[list[Link], list[Link]]:
     """Sure and possible links of a gold line: "1-1 2p3", words counted from ``first``.
 

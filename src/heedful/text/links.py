@@ -1,4 +1,6 @@
-"""Which words belong together, from weights between them."""
+"""Which words belong together, from weights between them or their pieces."""
+
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,3 +28,31 @@ def largest_shares(weights: NDArray[np.floating]) -> list[Link]:
     shares = weights / (weights.sum(0, keepdims=True) + RESERVE)
     places = shares.argmax(-1)
     return [(int(place), target) for target, place in enumerate(places) if weights[target, place] >= LEAST]
+
+
+def word_links(
+    weights: NDArray[np.floating], source_words: Sequence[int], target_words: Sequence[int]
+) -> list[Link]:
+    """``largest_shares`` between words, from weights (target pieces, source pieces) and each piece's word.
+
+    Pieces of no word (-1) are left out; a word without a piece gets no link.
+
+    >>> word_links(np.array([[0.9, 0.1, 0.0], [0.0, 0.2, 0.8]]), [0, 0, 1], [0, 1])
+    [(0, 0), (1, 1)]
+    """
+    rows, columns = sorted(set(target_words) - {-1}), sorted(set(source_words) - {-1})
+    if not rows or not columns:
+        return []
+    belongs = np.array(rows)[:, None] == np.array(target_words)  # (target words, target pieces)
+    holds = np.array(columns)[:, None] == np.array(source_words)  # (source words, source pieces)
+    summed = (belongs / belongs.sum(1, keepdims=True)) @ weights @ holds.T
+    return [(columns[source], rows[target]) for source, target in largest_shares(summed)]
+
+
+def pharaoh(links: Iterable[Link]) -> str:
+    """A line of the format that alignment tools share: "0-0 1-2", source first, from 0.
+
+    >>> pharaoh([(1, 2), (0, 0)])
+    '0-0 1-2'
+    """
+    return " ".join(f"{source}-{target}" for source, target in sorted(links))

@@ -114,16 +114,17 @@ class Tokenizer:
     def within(self, ids: Sequence[int], words: Sequence[str]) -> list[int]:
         """For every piece the number of the given word that it begins in; specials get -1.
 
-        The words, in order, make up the text of the ids but for its spaces: ``text.split(" ")``, or finer.
+        The words, in order, make up the text of the ids but for white space, which does not count.
         """
-        ends = list(accumulate(len(escaped(word.replace(" ", ""))) for word in words))
+        if not ids:
+            return []
+        ends = list(accumulate(len(escaped("".join(word.split()))) for word in words))
         numbers, place = [], 0
         text, starts = self._aligned(ids)
         for identity, start, stop in zip(ids, starts, [*starts[1:], len(text)], strict=True):
-            letters = text[start:stop].replace(SPACE, "")
             inside = min(bisect_right(ends, place), len(words) - 1)
             numbers.append(inside if self._spelling[identity] else -1)
-            place += len(letters)
+            place += len("".join(text[start:stop].replace(SPACE, "").split()))
         return numbers
 
     def split(self, spelled: str) -> list[str]:

@@ -1,0 +1,147 @@
+"""How fast are our engines? PyTorch, CTranslate2 float32 and int8; CTranslate2 called directly; Hugging Face.
+
+    python benchmarks/decoding_speed.py [MODEL] [FILE OF SENTENCES]
+
+Without arguments: the demo model (demo/model, trained if need be) and sentences of its grammar. All sides run
+in this process on one core, one after the other, in rounds; what counts are the ratios. CPU seconds are
+of the whole process, so threads that wait by spinning count. Hugging Face's `generate` takes part if
+`transformers` is installed and the model has a twin there (post-norm): the same weights, sorted by length.
+"""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from marian_twin import marian_twin
+
+from heedful.api import load
+from heedful.corpora.grammar import generate
+from heedful.decoding.config import SearchConfig
+from heedful.engines.ctranslate2 import CTranslate2Engine
+from heedful.engines.lines import translate_lines
+from heedful.engines.segmented import SegmentedEngine
+from heedful.text.tokenizer import END, PAD
+from heedful.training.update import new_batch
+
+ROUNDS = 3
+SINGLE = 60
+"""Sentences translated one at a time."""
+
+
+def main() -> None:
+    model = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("demo/model")
+    if not (model / "config.json").exists():
+        from heedful.demo import run_demo
+        from heedful.progress import Reporter
+
+        list(run_demo(model.parent, again=False, taught=False, report=Reporter()))
+    lines = (
+        Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
+        if len(sys.argv) > 2
+        else [pair.source for pair in generate(1000, seed=11)]
+    )
+    torch.set_num_threads(1)
+    engines = [load(model, engine=name, workers=1) for name in ("pytorch", "ctranslate2", "ctranslate2-int8")]
+    print(f"{model}, {len(lines):,} sentences, one core; best of {ROUNDS} rounds")
+    for beam in (1, 5):
+        _compare(f"batch, beam {beam}", _batch_sides(engines, lines, SearchConfig(beam=beam)))
+    for beam in (1, 5):
+        _compare(
+            f"one at a time, beam {beam}", _single_sides(engines, lines[:SINGLE], SearchConfig(beam=beam))
+        )
+
+
+def _batch_sides(
+    engines: Sequence[SegmentedEngine], lines: Sequence[str], search: SearchConfig
+) -> dict[str, Callable[[], object]]:
+    sides: dict[str, Callable[[], object]] = {
+        engine.name: lambda engine=engine: list(translate_lines(engine, lines, search, waiting=False))  # type: ignore[misc]
+        for engine in engines
+    }
+    quickest = engines[-1]
+    assert isinstance(quickest, CTranslate2Engine)
+    tokenizer = quickest.bundle.tokenizer
+
+    def directly() -> list[str]:
+        """What a person who knows CTranslate2 would write: encode all, one call, decode all."""
+        names = [[str(i) for i in (*ids, END)] for ids in tokenizer.source.encode_batch(lines)]
+        results = quickest.translator.translate_batch(
+            names,
+            beam_size=search.beam,
+            length_penalty=search.length_penalty,
+            max_batch_size=2048,
+            batch_type="tokens",
+            max_decoding_length=256,
+            max_input_length=0,
+        )
+        return tokenizer.target.decode_batch(
+            [int(name) for name in result.hypotheses[0]] for result in results
+        )
+
+    sides["CTranslate2 int8, called directly"] = directly
+    return sides | _hugging_face(engines[0], lines, search, at_once=64)
+
+
+def _hugging_face(
+    engine: SegmentedEngine, lines: Sequence[str], search: SearchConfig, at_once: int
+) -> dict[str, Callable[[], object]]:
+    """The same weights in a MarianMTModel, so many sentences at once."""
+    if find_spec("transformers") is None or (twin := marian_twin(engine.bundle)) is None:
+        return {}
+    tokenizer = engine.bundle.tokenizer
+
+    @torch.inference_mode()
+    def generated() -> list[str]:
+        rows = sorted(tokenizer.source.encode_batch(lines), key=len)
+        found = []
+        for first in range(0, len(rows), at_once):
+            batch = new_batch(rows[first : first + at_once], [[]] * len(rows[first : first + at_once]))
+            written = twin.generate(
+                input_ids=batch.source,
+                attention_mask=(batch.source != PAD).long(),
+                num_beams=search.beam,
+                do_sample=False,
+                length_penalty=search.length_penalty,
+                max_new_tokens=batch.source.size(1) + 50,
+            )
+            found += [
+                tokenizer.target.decode(token for token in row if token > END) for row in written.tolist()
+            ]
+        return found
+
+    return {"Hugging Face generate": generated}
+
+
+def _single_sides(
+    engines: Sequence[SegmentedEngine], lines: Sequence[str], search: SearchConfig
+) -> dict[str, Callable[[], object]]:
+    sides: dict[str, Callable[[], object]] = {
+        engine.name: lambda engine=engine: [engine.translate([line], search) for line in lines]  # type: ignore[misc]
+        for engine in engines
+    }
+    return sides | _hugging_face(engines[0], lines, search, at_once=1)
+
+
+def _compare(title: str, sides: dict[str, Callable[[], object]]) -> None:
+    best: dict[str, tuple[float, float]] = {}
+    for _ in range(ROUNDS):  # rounds of all sides, so that a busy minute hits every side
+        for name, run in sides.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            run()
+            spent = (time.process_time() - cpu, time.perf_counter() - wall)
+            best[name] = min(best.get(name, spent), spent)
+    first = next(iter(best.values()))
+    print(f"\n{title}")
+    for name, (cpu, wall) in best.items():
+        print(f"  {name:36}  CPU {cpu:7.2f} s  wall {wall:7.2f} s  {first[0] / cpu:6.2f} times the first")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""The CTranslate2 engine: the same model several times as fast on a CPU.
+
+Tokens go in and out as their ids' digits. Sampling stays with PyTorch, whose draws a seed repeats.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from heedful.bundle import Bundle
+from heedful.decoding.config import SearchConfig
+from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.engines.native import NativeEngine
+from heedful.engines.segmented import Job, SegmentedEngine
+from heedful.text.tokenizer import END
+
+BATCH_TOKENS = 2048
+"""Source tokens that a worker takes at a time, padding included."""
+
+
+class CTranslate2Engine(SegmentedEngine):
+    """A bundle at work in CTranslate2, which keeps ``workers`` cores busy."""
+
+    windows_at_once = 2
+
+    def __init__(self, bundle: Bundle, folder: Path, *, precision: str, workers: int) -> None:
+        import ctranslate2  # type: ignore[import-untyped]
+
+        super().__init__(bundle)
+        self.name = f"CTranslate2 {precision}"
+        self.workers = workers
+        # One thread each: two OpenMP threads on a busy machine wait for each other.
+        self.translator = ctranslate2.Translator(
+            str(folder), device="cpu", compute_type=precision, inter_threads=workers, intra_threads=1
+        )
+
+    def _searched(self, jobs: Sequence[Job], settings: SearchConfig, details: bool) -> list[list[Hypothesis]]:
+        if settings.method == "sample":
+            return NativeEngine(self.bundle)._searched(jobs, settings, details)
+        found: list[list[Hypothesis]] = [[] for _ in jobs]
+        waiting = []
+        # Each call has one longest output: a short sentence that does not end should not run on to it.
+        for group in _similar([len(job.ids) for job in jobs]):
+            waiting.append(
+                (group, self._begun([jobs[i] for i in group], settings, details and settings.beam == 1))
+            )
+        for group, results in waiting:
+            for i, result in zip(group, results, strict=True):
+                found[i] = self._ranked(jobs[i], result.result(), settings)
+        found = self._with_scores(jobs, found, settings, details)
+        found = [each[: settings.n_best] for each in found]
+        if details and settings.beam > 1:  # CTranslate2 gives some beams the attention of others
+            native = NativeEngine(self.bundle)
+            found = [
+                [native.watched(job.ids, hypothesis) for hypothesis in each]
+                for job, each in zip(jobs, found, strict=True)
+            ]
+        return found
+
+    def _begun(self, jobs: Sequence[Job], settings: SearchConfig, attention: bool) -> list[Any]:
+        """Start the search of some sentences; the results can be waited for."""
+        longest = max(self._limit(job, settings) for job in jobs)
+        results: list[Any] = self.translator.translate_batch(
+            [_names([*job.ids, END]) for job in jobs],
+            [_names(job.prefix) or None for job in jobs] if any(job.prefix for job in jobs) else None,
+            beam_size=settings.beam,
+            num_hypotheses=settings.n_best if settings.beam == 1 else settings.beam,
+            length_penalty=settings.length_penalty,
+            max_input_length=0,
+            max_decoding_length=longest,
+            min_decoding_length=0,  # a translation may be empty
+            max_batch_size=max(1, BATCH_TOKENS),
+            batch_type="tokens",
+            return_scores=True,
+            return_attention=attention,
+            return_end_token=True,
+            asynchronous=True,
+        )
+        return results
+
+    def _limit(self, job: Job, settings: SearchConfig) -> int:
+        """Tokens of the longest output, END included, as in ``output_limits``."""
+        limit = len(job.ids) + settings.extra_length
+        if self.bundle.model.longest is not None:
+            limit = min(limit, self.bundle.model.longest)
+        return max(limit, len(job.prefix) + 1)
+
+    def _ranked(self, job: Job, result: Any, settings: SearchConfig) -> list[Hypothesis]:
+        """Our hypotheses, best first by our own length penalty: CTranslate2's is length ^ alpha."""
+        attentions = result.attention or [None] * len(result.hypotheses)
+        found = [
+            _hypothesis(names, score, attention, settings, self._limit(job, settings))
+            for names, score, attention in zip(result.hypotheses, result.scores, attentions, strict=True)
+        ]
+        return _best_first(found)
+
+    def _with_scores(
+        self, jobs: Sequence[Job], found: list[list[Hypothesis]], settings: SearchConfig, every: bool
+    ) -> list[list[Hypothesis]]:
+        """The hypotheses with the log-probability of every token, by reading them once more: every one, or
+        those whose score is not known (cut ones, and those with a prefix, which does not count there)."""
+        places = [
+            (i, j)
+            for i, (job, hypotheses) in enumerate(zip(jobs, found, strict=True))
+            for j, each in enumerate(hypotheses)
+            if every or job.prefix or math.isnan(each.score)
+        ]
+        if not places:
+            return found
+        gained = self._scored([jobs[i].ids for i, _ in places], [list(found[i][j].tokens) for i, j in places])
+        for (i, j), values in zip(places, gained, strict=True):
+            each = found[i][j]
+            new = new_hypothesis(
+                each.tokens, values[: each.steps], alpha=settings.length_penalty, complete=each.complete
+            )
+            found[i][j] = replace(new, attention=each.attention)
+        return [_best_first(each) for each in found]
+
+    def _scored(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+        results = self.translator.score_batch(
+            [_names([*ids, END]) for ids in sources],
+            [_names(ids) for ids in targets],
+            max_batch_size=BATCH_TOKENS,
+            batch_type="tokens",
+            max_input_length=0,
+        )
+        return [list(result.log_probs) for result in results]
+
+    def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
+        if settings.method == "sample":
+            yield from NativeEngine(self.bundle)._written(ids, prefix, settings)
+            return
+        limit = self._limit(Job(0, ids, prefix), settings)
+        steps = self.translator.generate_tokens(
+            _names([*ids, END]),
+            _names(prefix) or None,
+            max_decoding_length=limit,
+            min_decoding_length=0,
+            max_input_length=0,
+        )
+        for step in steps:  # the prefix comes out too
+            token = int(step.token)
+            if token != END:
+                yield token
+
+
+def _best_first(found: list[Hypothesis]) -> list[Hypothesis]:
+    return sorted(found, key=lambda hypothesis: (not hypothesis.complete, -hypothesis.score))
+
+
+def _names(ids: Sequence[int]) -> list[str]:
+    return [str(identity) for identity in ids]
+
+
+def _similar(lengths: Sequence[int]) -> list[list[int]]:
+    """The places of lengths above zero, shortest first, in groups whose longest is twice the shortest."""
+    order = sorted(
+        (place for place, length in enumerate(lengths) if length), key=lambda place: lengths[place]
+    )
+    groups: list[list[int]] = []
+    for place in order:
+        if groups and lengths[place] <= lengths[groups[-1][0]] * 2 + 16:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    return groups
+
+
+def _hypothesis(
+    names: list[str], score: float, attention: Any, settings: SearchConfig, limit: int
+) -> Hypothesis:
+    """Ours from theirs. What is longer than its limit, being searched with longer ones, is cut; its score is
+    then unknown (nan)."""
+    ids = [int(name) for name in names]
+    kept = ids[:limit]
+    complete = bool(kept) and kept[-1] == END
+    tokens = tuple(kept[:-1] if complete else kept)
+    steps = max(len(kept), 1)
+    total = float(score) * (steps**settings.length_penalty) if len(kept) == len(ids) else math.nan
+    weights = None if attention is None else np.asarray(attention, dtype=np.float32)[: len(tokens)]
+    return Hypothesis(
+        tokens, (), total / length_penalty(steps, settings.length_penalty), complete, total, weights
+    )

@@ -1,0 +1,214 @@
+"""What every engine shares: text into segments that the model can take, hypotheses back into text.
+
+An engine adds how ids are searched, scored and streamed.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from heedful.bundle import Bundle
+from heedful.corpora.filters import clean_sentence
+from heedful.decoding.config import SearchConfig
+from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.engines.base import Alternative, Translation
+from heedful.errors import HeedfulError
+from heedful.text.links import Link, word_links
+from heedful.text.sentences import Segment, split_sentences, split_text
+
+
+class Job(NamedTuple):
+    """A segment of a text, as it goes through search."""
+
+    text: int
+    ids: list[int]
+    prefix: list[int]
+
+
+EMPTY = new_hypothesis([], [], alpha=0.0, complete=True)
+
+
+class SegmentedEngine(ABC):
+    """A bundle at work."""
+
+    name = ""
+    windows_at_once = 1
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle = bundle
+        # A segment is encoded to see whether it fits, and then to be translated.
+        self._recently = lru_cache(maxsize=4096)(self._encode)
+
+    @abstractmethod
+    def _searched(self, jobs: Sequence[Job], settings: SearchConfig, details: bool) -> list[list[Hypothesis]]:
+        """The hypotheses of each job, best first; none for an empty text. ``details``: with attention."""
+
+    @abstractmethod
+    def _scored(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+        """The log-probability of each target's tokens and its end."""
+
+    @abstractmethod
+    def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
+        """Tokens one by one, greedily or drawn at random, without END."""
+
+    def translate(
+        self,
+        texts: Sequence[str],
+        search: SearchConfig | None = None,
+        prefixes: Sequence[str] | None = None,
+        *,
+        details: bool = False,
+    ) -> list[Translation]:
+        """Translate each text; what is longer than the model reads at once is split, never cut."""
+        settings = search or self.bundle.config.search
+        prefixes = prefixes or [""] * len(texts)
+        if isinstance(texts, str) or len(prefixes) != len(texts):
+            raise HeedfulError("translate takes a list of texts, and as many prefixes if any")
+        split = [self.segments(text) for text in texts]
+        jobs = [
+            Job(number, self._encoded(segment.text), self._prefix(prefixes[number]) if first else [])
+            for number, segments in enumerate(split)
+            for first, segment in _first_marked(segments)
+        ]
+        found = self._searched(jobs, settings, details)
+        grouped: list[list[list[Hypothesis]]] = [[] for _ in texts]
+        for job, hypotheses in zip(jobs, found, strict=True):
+            grouped[job.text].append(hypotheses)
+        return [
+            self._joined(text, segments, hypotheses, settings)
+            for text, segments, hypotheses in zip(texts, split, grouped, strict=True)
+        ]
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alternative]:
+        """How likely the model finds these translations, each taken whole."""
+        if len(sources) != len(targets):
+            raise HeedfulError(f"{len(sources)} sources cannot be scored with {len(targets)} targets")
+        alpha = self.bundle.config.search.length_penalty
+        ids = [self._target_ids(target) for target in targets]
+        gained = self._scored([self._encoded(source) for source in sources], ids)
+        hypotheses = [
+            new_hypothesis(tokens, values, alpha=alpha, complete=True)
+            for tokens, values in zip(ids, gained, strict=True)
+        ]
+        return [
+            self._alternative([hypothesis], [Segment(target, "")], alpha)
+            for hypothesis, target in zip(hypotheses, targets, strict=True)
+        ]
+
+    def stream(self, text: str, search: SearchConfig | None = None, prefix: str = "") -> Iterator[str]:
+        """The translation of one text bit by bit, as it is written: greedy or sampled."""
+        settings = search or self.bundle.config.search
+        forced = self._prefix(prefix)
+        for segment in self.segments(text):
+            if segment.text:
+                yield from self._streamed(segment.text, settings, forced)
+                forced = []
+            yield segment.separator
+
+    def _streamed(self, text: str, settings: SearchConfig, forced: list[int]) -> Iterator[str]:
+        written: list[int] = []
+        whole = shown = ""
+        for token in self._written(self._encoded(text), forced, settings):
+            written.append(token)
+            whole = self.bundle.tokenizer.target.decode(written)
+            if not whole.endswith("\ufffd"):  # in the middle of a character spelled in bytes
+                yield whole[len(shown) :]
+                shown = whole
+        yield whole[len(shown) :]
+
+    # ---- text to jobs
+
+    def segments(self, text: str) -> list[Segment]:
+        """The text in parts that the model can take, with the white space between them."""
+        core = text.strip()
+        if not core:
+            return [Segment("", text)]
+        before, after = text[: text.index(core)], text[text.index(core) + len(core) :]
+        segments = [Segment("", before)] if before else []
+        for sentence in split_sentences(core) if self.bundle.config.by_sentence else [Segment(core, "")]:
+            *parts, last = split_text(sentence.text, self._fits)
+            segments += [*parts, Segment(last.text, last.separator + sentence.separator)]
+        return [*segments[:-1], Segment(segments[-1].text, segments[-1].separator + after)]
+
+    def _fits(self, text: str) -> bool:
+        return len(self._recently(text)) < self.bundle.config.longest_source
+
+    def _encoded(self, text: str) -> list[int]:
+        return list(self._recently(text))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.bundle.tokenizer.source.encode(clean_sentence(text, self.bundle.config.normalize)))
+
+    def _prefix(self, text: str) -> list[int]:
+        return self._target_ids(text.rstrip()) if text.strip() else []
+
+    def _target_ids(self, text: str) -> list[int]:
+        return self.bundle.tokenizer.target.encode(clean_sentence(text, self.bundle.config.normalize))
+
+    # ---- hypotheses to text
+
+    def _joined(
+        self,
+        text: str,
+        segments: Sequence[Segment],
+        found: Sequence[list[Hypothesis]],
+        settings: SearchConfig,
+    ) -> Translation:
+        """One translation from those of its segments: the i-th best of all make the i-th best."""
+        count = max((len(hypotheses) for hypotheses in found), default=0) or 1
+        alternatives = tuple(
+            self._alternative(
+                [each[min(i, len(each) - 1)] if each else EMPTY for each in found],
+                segments,
+                settings.length_penalty,
+            )
+            for i in range(count)
+        )
+        complete = all(each[0].complete for each in found if each)
+        return Translation(text, alternatives, max(1, len(segments)), complete)
+
+    def _alternative(
+        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], alpha: float
+    ) -> Alternative:
+        target = self.bundle.tokenizer.target
+        tokens = [token for part in parts for token in part.tokens]
+        gained = [value for part in parts for value in part.log_probabilities]
+        texts = [target.decode(part.tokens) for part in parts]
+        total = sum(part.log_probability for part in parts)
+        return Alternative(
+            "".join(text + segment.separator for text, segment in zip(texts, segments, strict=True)),
+            total / length_penalty(sum(part.steps for part in parts), alpha),
+            total,
+            tuple(target.pieces(tokens)),
+            tuple(gained),
+            tuple(self._links(parts, segments, texts)),
+        )
+
+    def _links(
+        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], texts: Sequence[str]
+    ) -> Iterator[Link]:
+        """Links between the words (between spaces) of the whole text and of the whole translation."""
+        tokenizer, before, written = self.bundle.tokenizer, "", ""
+        for part, segment, text in zip(parts, segments, texts, strict=True):
+            if part.attention is not None:
+                words = clean_sentence(segment.text, self.bundle.config.normalize).split()
+                ids = self._encoded(segment.text)
+                source = tokenizer.source.within(ids, words)
+                target = tokenizer.target.within(part.tokens, text.split())
+                for one, other in word_links(part.attention[:, : len(ids)], source, target):
+                    yield one + _words_before(before), other + _words_before(written)
+            before, written = before + segment.text + segment.separator, written + text + segment.separator
+
+
+def _words_before(text: str) -> int:
+    """The number of the word that the next letter belongs to."""
+    return len(text.split()) - (bool(text) and not text[-1].isspace())
+
+
+def _first_marked(segments: Sequence[Segment]) -> Iterator[tuple[bool, Segment]]:
+    """Each segment, and whether it is the first that has words: there a prefix belongs."""
+    seen = False
+    for segment in segments:
+        yield bool(segment.text) and not seen, segment
+        seen = seen or bool(segment.text)

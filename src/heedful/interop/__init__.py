@@ -1,0 +1,1 @@
+"""Other programs' formats: what a model can become, and come from."""

@@ -1,0 +1,1 @@
+"""Translation over HTTP: LibreTranslate's interface, DeepL's, and our own, over a batching queue a model."""

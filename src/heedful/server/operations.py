@@ -1,0 +1,48 @@
+"""What those who run the server ask it: is it alive, is it ready, how is it doing, what can it do."""
+
+from collections.abc import Iterator
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from heedful.server.documentation import errors
+from heedful.server.state import Server
+from heedful.server.statistics import exposition
+
+
+def operations_routes(server: Server) -> APIRouter:
+    """Health, readiness, metrics and the description of the interface."""
+    routes = APIRouter(tags=["Operations"])
+
+    @routes.get("/health")
+    async def health() -> JSONResponse:
+        """Whether the process is alive."""
+        return JSONResponse({"status": "ok"})
+
+    @routes.get("/ready", responses={503: {"description": "Starting or draining"}})
+    async def ready() -> JSONResponse:
+        """Whether requests are welcome."""
+        return JSONResponse({"status": server.phase}, 200 if server.phase == "ready" else 503)
+
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=errors(403))
+    async def metrics(request: Request) -> PlainTextResponse:
+        """Counts and times, for Prometheus."""
+        server.check_key(request)
+        return PlainTextResponse(
+            exposition(_numbers(server)), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
+
+    @routes.get("/spec")
+    async def spec(request: Request) -> JSONResponse:
+        """The same as /openapi.json."""
+        return JSONResponse(request.app.openapi())
+
+    return routes
+
+
+def _numbers(server: Server) -> Iterator[tuple[str, str, str]]:
+    yield "ready", "gauge", f"heedful_ready {int(server.phase == 'ready')}"
+    yield from server.statistics.lines(server.in_flight)
+    for direction in server.directions:
+        batcher = direction.batcher
+        yield from batcher.statistics.lines(direction.name, batcher.waiting_tokens)

@@ -1,0 +1,79 @@
+"""A server as a process: it says where it listens, and ends without losing what it has accepted."""
+
+import logging
+import socket
+import time
+from types import FrameType
+
+import torch
+import uvicorn
+from fastapi import FastAPI
+
+from heedful.progress import Reporter
+from heedful.server.app import new_app
+from heedful.server.config import ServerConfig
+from heedful.server.models import Directions
+from heedful.server.state import Server
+
+LONGEST_HEAD = 512 * 1024
+"""Bytes of a request's head: some clients send the text in the query string."""
+
+
+def run(directions: Directions, config: ServerConfig, listening: socket.socket, report: Reporter) -> None:
+    """Serve until SIGTERM or Ctrl-C."""
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    torch.set_num_threads(1)  # a worker is a core: the threads of small batches would wait for each other
+    _say(directions, config, listening, report)
+    new_server(new_app(directions, config), report).run(sockets=[listening])
+    report.say("stopped")
+
+
+def new_server(app: FastAPI, report: Reporter) -> "DrainingServer":
+    """The process around an app."""
+    settings = uvicorn.Config(
+        app,
+        loop="asyncio",
+        http="h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,  # queries hold texts and keys
+        proxy_headers=False,  # a client's address is what the socket says
+        server_header=False,
+        h11_max_incomplete_event_size=LONGEST_HEAD,
+        timeout_graceful_shutdown=2,
+    )
+    return DrainingServer(settings, app.state.server, report)
+
+
+def _say(directions: Directions, config: ServerConfig, listening: socket.socket, report: Reporter) -> None:
+    host, port = listening.getsockname()[:2]
+    for direction in directions:
+        report.say(f"{direction.name}: {direction.folder}, {direction.batcher.engine.name}")
+    report.say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C stops it")
+    if host not in ("127.0.0.1", "::1") and not config.api_keys:
+        report.warn("everybody who reaches this address can use the server: --api-key-file asks for a key")
+
+
+class DrainingServer(uvicorn.Server):
+    """On the first signal it turns new requests away and finishes the others; on the second it ends."""
+
+    def __init__(self, settings: uvicorn.Config, state: Server, report: Reporter) -> None:
+        super().__init__(settings)
+        self.state, self.report = state, report
+        self.ends: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        if self.ends is not None:
+            logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # what is cut off is no surprise
+            self.should_exit = self.force_exit = True
+            return
+        self.state.phase = "draining"
+        self.ends = time.monotonic() + self.state.config.drain_seconds
+        self.report.say("stopping: requests under way are finished; once more stops at once")
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second: whether to end."""
+        drained = self.ends is not None and (not self.state.in_flight or time.monotonic() > self.ends)
+        return await super().on_tick(counter) or drained

@@ -1,0 +1,165 @@
+"""Translation of HTML, documents and fragments: every tag and attribute stays, only the text changes.
+
+The text of a block (a paragraph, a cell) is translated as a whole with its inline tags out, and they go back
+by the links; where links are missing or would make tags cross, each part is translated by itself. Kept as
+they are: attributes (title, alt, placeholder too), comments, scripts, styles, <pre>, <code> and its like,
+translate="no", class "notranslate". The rule to remember: what is not translated is copied.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from heedful.text.html_tokens import Token, extents, html_tokens, names
+from heedful.text.inline_tags import (
+    Item,
+    Layout,
+    folded,
+    kept_item,
+    laid_out,
+    peeled,
+    put_back,
+    text_items,
+    translatable,
+    written,
+)
+from heedful.text.protection import Rules, Spanned, translate_protected, translate_spans
+from heedful.text.spans import has_letters
+from heedful.text.translated import Placed, Rounds, Translated
+
+_BLOCKS = names(
+    """address article aside blockquote body caption center col colgroup dd details dialog dir div dl dt
+    fieldset figcaption figure footer form frame frameset h1 h2 h3 h4 h5 h6 head header hgroup hr html legend
+    li main menu nav noframes noscript ol optgroup option p pre search section select summary table tbody td
+    tfoot th thead title tr ul"""
+)
+_SPOKEN = names("code kbd samp var")
+"""Kept as they are, but words of the sentence."""
+_UNSEEN = names(
+    """applet audio canvas iframe math noembed noframes object plaintext pre script style svg template
+    textarea video xmp"""
+)
+"""Kept as they are, and no words of the sentence."""
+_SEPARATING = names("br embed img input")
+
+
+def translate_html(html: str, rules: Rules) -> Rounds[str]:
+    """HTML with its text translated and with what the rules protect; at most four rounds.
+
+    >>> from heedful.text.translated import drive
+    >>> def french(texts: list[str]) -> list[Translated]:
+    ...     return [Translated("le chat noir", ((0, 0), (1, 2), (2, 1))) for _ in texts]
+    >>> drive(translate_html("<p>the <b>black</b> cat<br></p>", Rules()), french)
+    '<p>le chat <b>noir</b><br></p>'
+    """
+    chunks = [chunk if isinstance(chunk, str) else _Run.of(chunk, rules) for chunk in _chunks(html)]
+    runs = [chunk for chunk in chunks if isinstance(chunk, _Run) and chunk.has_letters]
+    whole = [(run, run.layout) for run in runs if run.layout]
+    sources = [Spanned(layout.text, rules.spans(layout.text, layout.kept)) for _, layout in whole]
+    for (run, _), source, placed in zip(
+        whole, sources, (yield from translate_spans(sources, rules)), strict=True
+    ):
+        run.take_whole(source, placed)
+    remaining = [run for run in runs if run.result is None]
+    parts = [part for run in remaining for part in run.parts()]
+    answers = iter((yield from translate_protected(parts, rules)))
+    for run in remaining:
+        run.take_parts(answers)
+    return "".join(chunk if isinstance(chunk, str) else chunk.html for chunk in chunks)
+
+
+@dataclass
+class _Run:
+    """Text and inline tags between two blocks."""
+
+    before: str
+    items: Sequence[Item]
+    after: str
+    layout: Layout | None
+    result: str | None = None
+
+    @classmethod
+    def of(cls, items: Sequence[Item], rules: Rules) -> "_Run":
+        """A run with what needs no translation apart."""
+        items = folded(items, rules)
+        first, end = peeled(items)
+        return cls(_raw(items[:first]), items[first:end], _raw(items[end:]), laid_out(items[first:end]))
+
+    @property
+    def has_letters(self) -> bool:
+        """Whether there is anything to translate."""
+        return any(item.kind == "text" and has_letters(item.text) for item in self.items)
+
+    @property
+    def html(self) -> str:
+        """The run as it is now."""
+        return self.before + (_raw(self.items) if self.result is None else self.result) + self.after
+
+    def take_whole(self, source: Spanned, placed: Placed) -> None:
+        """Take the translation of the text without tags, if they can be put back."""
+        assert self.layout is not None
+        if placed.text == source.text:
+            self.result = _raw(self.items)
+        else:
+            self.result = put_back(self.layout, [(span.start, span.end) for span in source.spans], placed)
+
+    def parts(self) -> list[str]:
+        """The texts between the tags."""
+        cores = (translatable(item.text)[1] for item in self.items if item.kind == "text")
+        return [core for core in cores if core]
+
+    def take_parts(self, answers: Iterator[Translated]) -> None:
+        """Take the translations of the parts."""
+        self.result = "".join(
+            _part(item, answers) if item.kind == "text" else item.raw for item in self.items
+        )
+
+
+def _part(item: Item, answers: Iterator[Translated]) -> str:
+    lead, core, tail = translatable(item.text)
+    if not core or (text := next(answers).text.strip()) == core:
+        return item.raw
+    return written(lead + text + tail)
+
+
+def _raw(items: Sequence[Item]) -> str:
+    return "".join(item.raw for item in items)
+
+
+def _chunks(html: str) -> Iterator[str | list[Item]]:
+    """What is copied, and between it the runs."""
+    tokens = html_tokens(html)
+    collapse = any(token.kind != "text" for token in tokens)  # in text that is no HTML, lines are lines
+    reach = extents(tokens)
+    openings = {extent.end - 1: start for start, extent in reach.items() if extent.closed}
+    run: list[Item] = []
+    number = 0
+    while number < len(tokens):
+        token, end = tokens[number], number + 1
+        kept = token.kind == "start" and (token.name in _SPOKEN | _UNSEEN or token.untranslated)
+        if kept:
+            end = reach[number].end
+        stretch = tokens[number:end]
+        if any(each.name in _BLOCKS for each in stretch):
+            yield from (run, "".join(each.raw for each in stretch))
+            run = []
+        elif kept:
+            run.append(_kept(stretch))
+        elif token.kind == "text":
+            run += text_items(token.raw, collapse=collapse)
+        else:
+            run.append(_tag(token, number if token.kind == "start" else openings.get(number, -1)))
+        number = end
+    yield run
+
+
+def _kept(element: Sequence[Token]) -> Item:
+    raw = "".join(token.raw for token in element)
+    if element[0].name in _UNSEEN or element[0].alone:
+        return Item("point", raw, separates=element[0].name in _SEPARATING)
+    return kept_item(raw, "".join(token.raw for token in element if token.kind == "text"))
+
+
+def _tag(token: Token, key: int) -> Item:
+    if token.kind == "other" or token.alone:
+        return Item("point", token.raw, separates=token.name in _SEPARATING)
+    return Item("open" if token.kind == "start" else "close", token.raw, key=key)

@@ -1,0 +1,131 @@
+"""Conversion to CTranslate2: every variant gives the same numbers; what is kept is renewed in time."""
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.api import load
+from heedful.bundle import Bundle, BundleConfig
+from heedful.decoding.config import SearchConfig
+from heedful.engines.ctranslate2 import CTranslate2Engine
+from heedful.engines.native import NativeEngine
+from heedful.errors import HeedfulError
+from heedful.interop import ctranslate2
+from heedful.interop.ctranslate2 import converted, export
+from heedful.model.config import ModelConfig
+from heedful.model.transformer import Transformer
+from tests.inspection.models import new_tokenizer
+
+SOURCES = [
+    "The dog is tired.",
+    "I am a student.",
+    "The animal didn't cross the street because it was wide.",
+    "猫",
+]
+TARGETS = ["Le chien est fatigué.", "Je suis un étudiant.", "L'animal n'a pas traversé la rue.", "chat"]
+
+
+def variant(norm: str, positions: str, activation: str, bias: bool, tied: bool) -> Bundle:
+    tokenizer = new_tokenizer("bpe")
+    config = ModelConfig.checked(
+        {
+            "width": 24,
+            "heads": 3,
+            "encoder_layers": 3,
+            "decoder_layers": 2,
+            "feed_forward_width": 40,
+            "norm": norm,
+            "positions": positions,
+            "longest": 64,
+            "activation": activation,
+            "attention_bias": bias,
+            "tie_output": tied,
+            "source_vocabulary": tokenizer.source.size,
+            "target_vocabulary": tokenizer.target.size,
+            "joint": False,
+        }
+    )
+    torch.manual_seed(5)
+    model = Transformer(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter) * (parameter != 0)
+    return Bundle(BundleConfig(model=config, longest_source=40), tokenizer, model.eval())
+
+
+VARIANTS = list(
+    product(["post", "pre"], ["sinusoidal", "learned"], ["relu", "gelu"], [True, False], [True, False])
+)
+
+
+@pytest.mark.parametrize(("norm", "positions", "activation", "bias", "tied"), VARIANTS[::3] + VARIANTS[1:2])
+def test_every_variant_agrees(
+    norm: str, positions: str, activation: str, bias: bool, tied: bool, tmp_path: Path
+) -> None:
+    bundle = variant(norm, positions, activation, bias, tied)
+    before = {name: tensor.clone() for name, tensor in bundle.model.state_dict().items()}
+    export(bundle, tmp_path, "int8")
+    export(bundle, tmp_path, "float32")
+    assert all(torch.equal(tensor, before[name]) for name, tensor in bundle.model.state_dict().items())
+    quick = CTranslate2Engine(bundle, tmp_path, precision="float32", workers=1)
+    native = NativeEngine(bundle)
+    for ours, theirs in zip(native.score(SOURCES, TARGETS), quick.score(SOURCES, TARGETS), strict=True):
+        assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-4)
+    search = SearchConfig(beam=1, extra_length=12)
+    for ours, theirs in zip(
+        native.translate(SOURCES, search), quick.translate(SOURCES, search, details=True), strict=True
+    ):
+        assert theirs.alternatives[0].tokens == ours.alternatives[0].tokens
+        assert theirs.score == pytest.approx(ours.score, abs=1e-3)
+        assert "<pad>" not in theirs.alternatives[0].tokens
+
+
+def test_kept_beside_the_model_and_renewed(tmp_path: Path) -> None:
+    bundle = variant("post", "sinusoidal", "relu", True, True)
+    bundle.save(tmp_path)
+    first = converted(tmp_path, bundle, "float32")
+    stamp = (first / "model.bin").stat().st_mtime_ns
+    assert first == tmp_path / "ctranslate2" / "float32"
+    assert not ctranslate2.is_ready(tmp_path, "int8")
+    assert (converted(tmp_path, bundle, "float32") / "model.bin").stat().st_mtime_ns == stamp
+    with torch.no_grad():
+        bundle.model.output.weight[5] += 1
+    bundle.save(tmp_path)
+    again = converted(tmp_path, Bundle.load(tmp_path), "float32")
+    assert (again / "model.bin").stat().st_mtime_ns > stamp
+    (again / "heedful.json").write_text("{}")
+    assert (converted(tmp_path, bundle, "float32") / "model.bin").stat().st_mtime_ns > stamp
+    converted(tmp_path, bundle, "int8")
+    assert ctranslate2.is_ready(tmp_path, "int8")
+
+
+def test_a_damaged_conversion_is_made_again(tmp_path: Path) -> None:
+    bundle = variant("post", "sinusoidal", "relu", True, True)
+    bundle.save(tmp_path)
+    broken = converted(tmp_path, bundle, "int8") / "model.bin"
+    broken.write_bytes(broken.read_bytes()[:1000])
+    engine = load(tmp_path, device="cpu", workers=1)
+    assert engine.name == "CTranslate2 int8"
+    assert engine.translate(["The dog."], SearchConfig(beam=1, extra_length=3))[0].alternatives
+    (tmp_path / "ctranslate2" / "int8" / "heedful.json").write_text("{")
+    assert load(tmp_path, device="cpu", workers=1).name == "CTranslate2 int8"
+
+
+def test_two_processes_wait_for_each_other(tmp_path: Path) -> None:
+    variant("post", "sinusoidal", "relu", True, True).save(tmp_path)
+    code = f"from heedful.api import load; print(load({str(tmp_path)!r}, device='cpu', workers=1).name)"
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    assert [run.communicate(timeout=120)[0].strip() for run in runs] == ["CTranslate2 int8"] * 3
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(ctranslate2, "find_spec", lambda name: None)
+    with pytest.raises(HeedfulError, match="not installed") as error:
+        export(variant("post", "sinusoidal", "relu", True, True), tmp_path)
+    assert "pip install 'heedful[ctranslate2]'" in error.value.hint

@@ -1,0 +1,209 @@
+"""Requests made from the OpenAPI description, by schemathesis: never a 500, and every answer as described.
+
+The requests are the same each time (``derandomize``) and go to a server on loopback.
+"""
+
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+
+from tests.server.engines import FakeEngine
+from tests.server.serving import ask, served
+
+OPERATIONS = [
+    ("GET", "/languages"),
+    ("POST", "/translate"),
+    ("POST", "/detect"),
+    ("GET", "/frontend/settings"),
+    ("POST", "/translate_file"),
+    ("GET", "/download_file/{name}"),
+    ("POST", "/v2/translate"),
+    ("GET", "/v2/languages"),
+    ("POST", "/api/translate"),
+    ("GET", "/health"),
+    ("GET", "/ready"),
+    ("GET", "/metrics"),
+    ("GET", "/spec"),
+]
+EXAMPLES = 20
+"""Requests of each operation and mode."""
+EXPECTED = {
+    ("positive", "/download_file/{name}"): 404,
+    ("positive", "/translate_file"): 400,
+    **{("negative", path): 400 for method, path in OPERATIONS if method == "POST"},
+}
+"""A status that is among the answers, where it is not 200: a file's name has an ending nobody guesses."""
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """A server of two directions whose engine takes no time."""
+    with served(FakeEngine(), FakeEngine(languages=("fr", "en"))) as running:
+        yield running.address
+
+
+@pytest.fixture(scope="module")
+def description(address: str) -> Any:
+    """The description; for our own route with the languages that there are, or no request would get far."""
+    import schemathesis
+
+    found = ask(address, "/openapi.json").json
+    body = found["paths"]["/api/translate"]["post"]["requestBody"]["content"]["application/json"]
+    for name in ("source", "target"):
+        body["schema"]["properties"][name]["enum"] = ["en", "fr"]
+    return schemathesis.openapi.from_dict(found)
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as session:
+        session.trust_env = False  # no proxy
+        yield session
+
+
+def test_all_operations_are_tried(address: str) -> None:
+    paths = ask(address, "/openapi.json").json["paths"]
+    assert sorted(OPERATIONS) == sorted((method.upper(), path) for path in paths for method in paths[path])
+
+
+POSTS = [operation for operation in OPERATIONS if operation[0] == "POST"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "method", "path"),
+    [
+        *(("positive", *operation) for operation in OPERATIONS),
+        *(("negative", *operation) for operation in POSTS),  # nothing of the others can be wrong
+    ],
+)
+def test_answers_are_as_described(
+    address: str, description: Any, session: requests.Session, mode: str, method: str, path: str
+) -> None:
+    """Requests that fit the description, and requests that do not."""
+    from schemathesis import GenerationMode
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    applied = [
+        not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.response_headers_conformance,
+    ]
+    statuses: Counter[int] = Counter()
+
+    @settings(
+        max_examples=EXAMPLES,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(description[path][method].as_strategy(generation_mode=GenerationMode(mode)))
+    def run(case: Any) -> None:
+        response = case.call(address, session)
+        statuses[response.status_code] += 1
+        case.validate_response(response, checks=applied)
+
+    run()
+    assert statuses[EXPECTED.get((mode, path), 200)], statuses
+
+
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data; boundary=x"
+FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nText.\r\n--x'
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "body", "status"),
+    [
+        ("/detect", "application/json", b"{}", 400),
+        ("/detect", "application/json", b'{"q": 5}', 400),
+        ("/detect", "application/json", b'{"q": [[]]}', 400),
+        ("/detect", "application/json", b"null", 400),
+        ("/detect", "application/json", b"{" * 50_000, 400),
+        ("/detect", "application/json", b'{"q": "' + b"a" * 50_001 + b'"}', 400),
+        ("/detect", FORM, b"q", 200),
+        ("/detect", FORM, b"%ff=%zz&q=%ff", 200),
+        ("/detect", FORM, b"", 400),
+        ("/detect", "text/plain", b"hello", 400),
+        ("/detect", "a" * 5000, b"hello", 400),
+        ("/v2/translate", "application/json", b'{"text": {}, "target_lang": "FR"}', 400),
+        ("/v2/translate", "application/json", b'{"text": ["a"], "target_lang": ["FR"]}', 400),
+        ("/v2/translate", FORM, b"text=a&target_lang=FR&target_lang=EN", 400),
+        ("/v2/translate", MULTIPART, b"--x--", 400),
+        ("/api/translate", "application/json", b"", 400),
+        ("/api/translate", "application/json", b'{"text": "a", "target": "fr", "text": 1}', 400),
+        ("/api/translate", "application/json", b'{"text": "a", "target": "fr", "n_best": 1e400}', 400),
+        ("/api/translate", "application/json", b"\xef\xbb\xbf{}", 400),
+        ("/translate_file", "application/json", b'{"file": "a"}', 400),
+        ("/translate_file", FORM, b"file=a&source=en&target=fr", 400),
+        ("/translate_file", MULTIPART, FILE + b"--\r\n", 400),
+        ("/translate_file", MULTIPART, FILE + FILE[3:] + b"--\r\n", 400),
+        ("/translate_file", "multipart/form-data", FILE, 400),
+        ("/translate_file", "multipart/form-data; boundary=", FILE, 400),
+        ("/translate_file", "multipart/form-data; boundary=" + "x" * 5000, FILE, 400),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_malformed_requests(address: str, path: str, kind: str, body: bytes, status: int) -> None:
+    """What no description leads to; each route has more of them in its own file."""
+    answer = ask(address, path, body, headers={"Content-Type": kind}, method="POST")
+    assert answer.status == status, answer.body
+    assert status == 200 or answer.error
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/languages?" + "a=b&" * 2000, 200),
+        ("/v2/languages?" + "a=b&" * 2000, 400),
+        ("/v2/languages?type=other", 400),
+        ("/v2/languages?type=source&type=target", 400),
+        ("/v2/languages?%ff%fe=%00", 200),
+        ("/download_file/" + "a" * 5000, 404),
+        ("/download_file/%ff%00.txt", 404),
+        ("/download_file/", 404),
+        ("/%2e%2e/%2e%2e/etc/passwd", 404),
+        ("//translate", 404),
+    ],
+    ids=lambda value: ascii(value)[:40],
+)
+def test_malformed_addresses(address: str, path: str, status: int) -> None:
+    answer = ask(address, path)
+    assert answer.status == status, answer.body
+    assert status == 200 or answer.error
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET / HTTP/99\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET /health HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n{}",
+        b"POST /translate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"GET /" + b"a" * 600_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(64)),  # TLS to a plain port
+    ],
+    ids=lambda sent: ascii(sent)[:60],
+)
+def test_what_is_not_http(address: str, sent: bytes) -> None:
+    """The connection ends, with a 400 if it can be said; the server goes on."""
+    host, port = address.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        with suppress(OSError):  # it may hang up before all is sent
+            connection.sendall(sent)
+            connection.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):
+            assert connection.recv(1000)[:12] in (b"", b"HTTP/1.1 400")
+    assert ask(address, "/health").json == {"status": "ok"}

@@ -1,0 +1,131 @@
+"""`heedful translate -i -o` as real processes: killed and resumed, the output is the same to the byte."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from heedful.commands import resuming
+from heedful.commands.resuming import by_column, by_field, by_order, resumed
+from heedful.corpora.grammar import generate
+from heedful.errors import HeedfulError
+from heedful.progress import Reporter
+from tests.conftest import run_heedful
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bulk") / "in.txt"
+    sources = [pair.source for pair in generate(3000, seed=9)]
+    path.write_text("\n".join([*sources, "", *sources]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("options", [["--beam", "1"], ["--n-best", "2"]])
+def test_kill_and_resume(quick_model: Path, lines: Path, tmp_path: Path, options: list[str]) -> None:
+    words = [
+        "translate",
+        quick_model,
+        "-i",
+        lines,
+        "--engine",
+        "ctranslate2",
+        "--workers",
+        "1",
+        "--set",
+        "search.extra_length=4",
+        *options,
+    ]
+    whole = run_heedful(*words, "-o", tmp_path / "whole.txt")
+    assert whole.status == 0, whole.err
+    target = tmp_path / "killed.txt"
+    partial = tmp_path / "killed.txt.partial"
+    command = [sys.executable, "-m", "heedful", *map(str, words), "-o", str(target)]
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    ) as run:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (
+            partial.exists() and partial.read_bytes().count(b"\n") > 4200
+        ):
+            time.sleep(0.005)
+            if run.poll() is not None:
+                break
+        run.send_signal(signal.SIGKILL)
+    assert not target.exists(), "it ended before the kill"
+    resumed_run = run_heedful(*words, "-o", target)
+    assert resumed_run.status == 0, resumed_run.err
+    assert "going on after line" in resumed_run.err
+    assert target.read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.txt", "killed.txt"}
+
+
+def interrupted(path: Path, identity: dict[str, int], number: resuming.LineNumber, text: str) -> None:
+    """Some work, and Ctrl-C."""
+    with resumed(path, identity, number, Reporter(quiet=True)) as (file, _):
+        file.write(text)
+        raise KeyboardInterrupt
+
+
+def test_only_the_same_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "WINDOW", 2)
+    path, quiet = tmp_path / "out", Reporter(quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, {"a": 1}, by_order, "1\n2\n3\n4\n5\ncut")
+    with resumed(path, {"a": 1}, by_order, quiet) as (file, done):
+        assert done == 4
+        file.write("five\n")
+    assert path.read_text() == "1\n2\n3\n4\nfive\n"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, {"a": 1}, by_order, "1\n2\n3\n")
+    with resumed(path, {"a": 2}, by_order, quiet) as (_, done):
+        assert done == 0
+    assert path.read_text() == ""
+
+
+def test_two_at_once_are_kept_apart(tmp_path: Path) -> None:
+    path, quiet = tmp_path / "out", Reporter(quiet=True)
+    with resumed(path, {}, by_order, quiet) as (file, _):
+        file.write("mine\n")
+        file.flush()
+        with pytest.raises(HeedfulError, match="another process"), resumed(path, {}, by_order, quiet):
+            pass
+    assert path.read_text() == "mine\n"
+
+
+def test_several_lines_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "WINDOW", 2)
+    path, quiet = tmp_path / "out", Reporter(quiet=True)
+    with pytest.raises(KeyboardInterrupt):  # 4 is not whole
+        interrupted(path, {}, by_column, "1\ta\n1\tb\n2\ta\n2\tb\n3\ta\n3\tb\n4\ta\n")
+    with resumed(path, {}, by_column, quiet) as (_, done):
+        assert done == 2
+    assert path.read_text() == "1\ta\n1\tb\n2\ta\n2\tb\n"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, {}, by_field, "".join(json.dumps({"line": n}) + "\n" for n in range(1, 6)))
+    with resumed(path, {}, by_field, quiet) as (_, done):
+        assert done == 4
+
+
+def test_formats(quick_model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("The dog is tired.\n\nI am a student.\n", encoding="utf-8")
+    scores = run_heedful("translate", quick_model, "-i", source, "--scores")
+    assert [row.split("\t")[:2] for row in scores.out.splitlines()] == [["1", "1"], ["2", "1"], ["3", "1"]]
+    links = run_heedful("translate", quick_model, "-i", source, "--alignments")
+    rows = [row.split("\t") for row in links.out.splitlines()]
+    assert [len(row) for row in rows] == [5, 5, 5]
+    assert rows[1][4] == ""
+    assert all(link.count("-") == 1 for link in rows[0][4].split())
+    data = run_heedful("translate", quick_model, "-i", source, "--format", "jsonl")
+    first = json.loads(data.out.splitlines()[0])["translations"][0]
+    assert len(first["token_log_probabilities"]) in (len(first["tokens"]), len(first["tokens"]) + 1)
+    assert first["alignment"]
+    wrong = run_heedful("translate", quick_model, "-i", source, "--alignments", "--format", "text")
+    assert "room for a translation a line only" in wrong.err
+    assert "there is no engine 'x'" in run_heedful("translate", quick_model, "a", "--engine", "x").err
