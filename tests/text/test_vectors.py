@@ -22,7 +22,7 @@ from heedful.text.vectors import (
     word_tokens,
 )
 
-SHARED = Path("/work/shared/data/seed_vectors.json")
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "seed_vectors.json"
 TERMS = Terms(("AI", "changes", "world"))
 DOCUMENTS = [["AI", "changes", "world"], ["AI", "world"], ["world"]]
 SCIKIT_LEARN = [

@@ -17,7 +17,7 @@ from heedful.text.word_vectors import (
     write_word_vectors,
 )
 
-SAMPLE = Path("/work/shared/data/glove50_sample.txt")
+SAMPLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "glove50_sample.txt"
 WORDS = ("the", "مرحبا", "世界", "🙂", "l'été", "5", ",")
 FORMS: list[Form] = ["glove", "word2vec", "binary"]
 
