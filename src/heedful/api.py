@@ -81,8 +81,11 @@ def load(
     bundle = Bundle.load(folder, place)
     precision: Precision = "float32" if engine in ("exact", "ctranslate2") else "int8"
     free = engine in ("auto", "exact")  # to stay with PyTorch
-    if engine == "pytorch" or (free and _why_not_quicker(Path(folder), bundle, place.type, precision)):
-        return NativeEngine(bundle)
+    reason = _why_not_quicker(Path(folder), bundle, place.type, precision) if free else ""
+    if engine == "pytorch" or reason:
+        native = NativeEngine(bundle)
+        native.name += f" ({reason})" if reason else ""
+        return native
     if place.type != "cpu":
         raise HeedfulError(f"the engine {engine} runs on the CPU here, not on {place}", hint="--device cpu")
     return _quick_engine(Path(folder), bundle, precision, workers or max(1, available_cores()))
