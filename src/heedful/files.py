@@ -1,7 +1,10 @@
 """Files that are whole or not there: written aside, synced, then renamed into place."""
 
+import gzip
+import io
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +12,8 @@ from types import ModuleType
 from typing import IO, Any, BinaryIO
 
 from heedful.errors import HeedfulError
+
+_GZIP_MAGIC = b"\x1f\x8b"
 
 fcntl: ModuleType | None
 try:
@@ -95,3 +100,27 @@ def hold(file: IO[str], problem: str, *, wait: bool = False) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise HeedfulError(problem, hint="let it end, or stop it first") from None
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """What can go wrong while a file is read, in words for its user."""
+    try:
+        yield
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise HeedfulError(f"{path} is a damaged gzip file: {error}", hint="fetch or pack it again") from None
+    except FileNotFoundError:
+        raise HeedfulError(f"no such file: {path}", hint="check the path") from None
+    except OSError as error:
+        raise HeedfulError(f"cannot read {path}: {error.strerror or error}") from None
+
+
+@contextmanager
+def unpacked(plain: io.BufferedReader) -> Iterator[io.BufferedIOBase]:
+    """The bytes of a file, unpacked if it starts as gzip does, whatever its name."""
+    if not plain.peek(2).startswith(_GZIP_MAGIC):
+        yield plain
+        return
+    # GzipFile reads lines in Python; the buffer around it does so in C.
+    with io.BufferedReader(gzip.GzipFile(fileobj=plain), buffer_size=1 << 17) as stream:
+        yield stream

@@ -4,23 +4,21 @@ Only a line feed (with an optional carriage return before it) ends a line: U+202
 the like belong to sentences. Each line is decoded alone, so one bad line spoils no other.
 """
 
-import gzip
 import io
 import sys
-import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple, cast
 
 from heedful.errors import HeedfulError
+from heedful.files import readable, unpacked
 
 STANDARD_INPUT = Path("-")
 LONGEST_LINE = 1 << 22
 """Bytes; what is longer is no sentence, and is passed over without being held in memory."""
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Line(NamedTuple):
@@ -63,15 +61,8 @@ def count_lines(path: Path) -> int:
 @contextmanager
 def opened(path: Path) -> Iterator[io.BufferedIOBase]:
     """The bytes of the file, unpacked if it starts as gzip does, whatever its name."""
-    try:
-        with ExitStack() as stack:
-            yield stack.enter_context(_unpacked(_plain(path, stack)))
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise HeedfulError(f"{path} is a damaged gzip file: {error}", hint="fetch or pack it again") from None
-    except FileNotFoundError:
-        raise HeedfulError(f"no such file: {path}", hint="check the path") from None
-    except OSError as error:
-        raise HeedfulError(f"cannot read {path}: {error.strerror or error}") from None
+    with readable(path), ExitStack() as stack:
+        yield stack.enter_context(unpacked(_plain(path, stack)))
 
 
 def _plain(path: Path, stack: ExitStack) -> io.BufferedReader:
@@ -86,16 +77,6 @@ def _plain(path: Path, stack: ExitStack) -> io.BufferedReader:
     )  # a stand-in, in tests
     stack.callback(stream.detach)  # or it would close standard input with itself
     return stream
-
-
-@contextmanager
-def _unpacked(plain: io.BufferedReader) -> Iterator[io.BufferedIOBase]:
-    if not plain.peek(2).startswith(_GZIP_MAGIC):
-        yield plain
-        return
-    # GzipFile reads lines in Python; the buffer around it does so in C.
-    with io.BufferedReader(gzip.GzipFile(fileobj=plain), buffer_size=1 << 17) as stream:
-        yield stream
 
 
 def _raw_lines(stream: io.BufferedIOBase) -> Iterator[bytes | None]:

@@ -7,11 +7,9 @@ binary      word2vec's .bin: such a first line, then for each word itself, a spa
 Only what is kept takes memory. A file is opened twice, first to see its form.
 """
 
-import gzip
 import io
 import re
 import sys
-import zlib
 from array import array
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from heedful.errors import HeedfulError
-from heedful.files import whole_file
+from heedful.files import readable, unpacked, whole_file
 
 Form = Literal["glove", "word2vec", "binary"]
 Matrix = NDArray[np.float32]
@@ -258,18 +256,5 @@ def _check_writable(word: str, form: Form) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[io.BufferedIOBase]:
-    """The bytes of the file, unpacked if it starts as gzip does, whatever its name."""
-    try:
-        with path.open("rb") as plain:
-            if plain.peek(2).startswith(b"\x1f\x8b"):
-                # GzipFile reads lines in Python; the buffer around it does so in C.
-                with io.BufferedReader(gzip.GzipFile(fileobj=plain), buffer_size=1 << 17) as unpacked:
-                    yield unpacked
-            else:
-                yield plain
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise HeedfulError(f"{path} is a damaged gzip file: {error}", hint="fetch or pack it again") from None
-    except FileNotFoundError:
-        raise HeedfulError(f"no such file: {path}", hint="check the path") from None
-    except OSError as error:
-        raise HeedfulError(f"cannot read {path}: {error.strerror or error}") from None
+    with readable(path), path.open("rb") as plain, unpacked(plain) as stream:
+        yield stream
