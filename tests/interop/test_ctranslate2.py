@@ -29,7 +29,9 @@ SOURCES = [
 TARGETS = ["Le chien est fatigué.", "Je suis un étudiant.", "L'animal n'a pas traversé la rue.", "chat"]
 
 
-def variant(norm: str, positions: str, activation: str, bias: bool, tied: bool) -> Bundle:
+def variant(
+    norm: str, positions: str, activation: str, bias: bool, tied: bool, longest_source: int = 40
+) -> Bundle:
     tokenizer = new_tokenizer("bpe")
     config = ModelConfig.checked(
         {
@@ -54,7 +56,7 @@ def variant(norm: str, positions: str, activation: str, bias: bool, tied: bool) 
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.2 * torch.randn_like(parameter) * (parameter != 0)
-    return Bundle(BundleConfig(model=config, longest_source=40), tokenizer, model.eval())
+    return Bundle(BundleConfig(model=config, longest_source=longest_source), tokenizer, model.eval())
 
 
 VARIANTS = list(
@@ -82,6 +84,17 @@ def test_every_variant_agrees(
         assert theirs.alternatives[0].tokens == ours.alternatives[0].tokens
         assert theirs.score == pytest.approx(ours.score, abs=1e-3)
         assert "<pad>" not in theirs.alternatives[0].tokens
+
+
+def test_a_long_sentence_has_positions_to_its_end(tmp_path: Path) -> None:
+    """CTranslate2 cannot go beyond the table that it is given."""
+    bundle = variant("post", "sinusoidal", "relu", True, True, longest_source=2_000)
+    export(bundle, tmp_path, "float32")
+    source, target = ["The dog is tired, " * 60], ["Le chien est fatigué, " * 60]
+    [ours] = NativeEngine(bundle).score(source, target)
+    [theirs] = CTranslate2Engine(bundle, tmp_path, precision="float32", workers=1).score(source, target)
+    assert 256 < len(ours.token_log_probabilities) < ctranslate2.POSITIONS
+    assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-3)
 
 
 def test_kept_beside_the_model_and_renewed(tmp_path: Path) -> None:

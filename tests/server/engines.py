@@ -12,7 +12,7 @@ from heedful.text.sentences import Segment, split_sentences
 
 
 class FakeEngine:
-    """Translates by capitals; remembers every call."""
+    """Translates by capitals; remembers every call; what is endless is cut."""
 
     name = "fake"
     windows_at_once = 1
@@ -48,7 +48,9 @@ class FakeEngine:
             raise ZeroDivisionError("poison")
         return [
             Translation(
-                text, tuple(_alternative(text, rank) for rank in range(search.n_best if search else 1))
+                text,
+                tuple(_alternative(text, rank) for rank in range(search.n_best if search else 1)),
+                complete="endless" not in text,
             )
             for text in texts
         ]

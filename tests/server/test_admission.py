@@ -88,7 +88,8 @@ class TestOverload:
             refused = translate(running, "one more")
             assert refused.status == 503
             assert refused.headers["retry-after"] == "1"
-            assert ask(running.address, "/health").status == 200
+            for path in ("/health", "/ready", "/metrics"):
+                assert ask(running.address, path).status == 200
             engine.gate.set()
             assert [each.result().status for each in waiting] == [200, 200]
 
@@ -197,10 +198,11 @@ class TestDoor:
             assert translate(running, "a", api_key="wrong").status == 403
             assert translate(running, "a", api_key=[KEY]).status == 403
             assert translate(running, "a", api_key=KEY).status == 200
-            asked = {"text": "a", "q": "a", "source": "en", "target": "fr", "target_lang": "FR"}
+            asked = {"q": "a", "source": "en", "target": "fr"}
+            deepls = {"text": "a", "target_lang": "FR"}
             bearer, deepl = {"Authorization": f"Bearer {KEY}"}, {"Authorization": f"DeepL-Auth-Key {KEY}"}
             own = {"text": "a", "source": "en", "target": "fr"}
-            for path, body in (("/translate", asked), ("/v2/translate", asked), ("/api/translate", own)):
+            for path, body in (("/translate", asked), ("/v2/translate", deepls), ("/api/translate", own)):
                 assert ask(running.address, path, body).status == 403
                 for headers in (bearer, deepl):
                     assert ask(running.address, path, body, headers=headers).status == 200
@@ -239,6 +241,37 @@ class TestDoor:
             body, kind = multipart({"source": "en", "target": "fr"}, ("a.txt", b"a" * 1900))
             assert ask(running.address, "/translate_file", body, headers={"Content-Type": kind}).status == 200
 
+    def test_a_file_has_so_many_characters(self) -> None:
+        with served(FakeEngine(), file_characters=5) as running:
+            for text, status in (("äöüßé", 200), ("äöüßéa", 413)):
+                body, kind = multipart({"source": "en", "target": "fr"}, ("a.txt", text.encode()))
+                answer = ask(running.address, "/translate_file", body, headers={"Content-Type": kind})
+                assert answer.status == status
+            assert answer.error == "the file has more than 5 characters"
+
+    @pytest.mark.parametrize(
+        "host", ["evil.example/path", "user@evil.example", "a b", "a:b", "[::1", "x:123456", ""]
+    )
+    def test_only_a_host_gets_into_a_link(self, host: str) -> None:
+        engine = FakeEngine()
+        with served(engine) as running:
+            body, kind = multipart({"source": "en", "target": "fr"}, ("a.txt", b"text"))
+            headers = {"Content-Type": kind, "Host": host}
+            answer = ask(running.address, "/translate_file", body, headers=headers)
+            assert answer.status == 400
+            assert ["text"] not in engine.calls
+
+    @pytest.mark.parametrize("host", ["translate.example", "my_server:80", "[::1]:5000"])
+    @pytest.mark.parametrize("public", ["", "https://public.example/translate/"])
+    def test_links(self, host: str, public: str) -> None:
+        with served(FakeEngine(), public_url=public) as running:
+            body, kind = multipart({"source": "en", "target": "fr"}, ("a.txt", b"text"))
+            answer = ask(
+                running.address, "/translate_file", body, headers={"Content-Type": kind, "Host": host}
+            )
+            base = public.rstrip("/") or f"http://{host}"
+            assert answer.json["translatedFileUrl"].startswith(f"{base}/download_file/")
+
     def test_request_ids(self) -> None:
         with served(FakeEngine()) as running:
             given = ask(running.address, "/health", headers={"X-Request-ID": "my-id.1"})
@@ -266,6 +299,7 @@ class TestDoor:
             assert ask(running.address, "/ready").status == 503
             assert ask(running.address, "/ready").json == {"status": "draining"}
             assert ask(running.address, "/health").status == 200
+            assert b"heedful_ready 0\n" in ask(running.address, "/metrics").body
             refused = translate(running, "late")
             assert refused.status == 503
             assert refused.headers["retry-after"]
@@ -296,6 +330,35 @@ def test_a_long_file_goes_through_a_small_queue(separator: str) -> None:
         path = answer.json["translatedFileUrl"].removeprefix(running.address)
         assert ask(running.address, path).body.decode() == text.upper().replace("%S", "%s")
         assert translate(running, text[:20_000]).status == 413
+
+
+@pytest.mark.parametrize("more", [{}, {"format": "html"}])
+def test_alternatives_are_found_by_one_search(more: dict[str, str]) -> None:
+    engine = FakeEngine()
+    with served(engine, cache_entries=0) as running:
+        found = translate(running, "hello %s", alternatives=2, **more).json
+    assert found["translatedText"].startswith("HELLO")
+    texts = [text for call in engine.calls for text in call]
+    assert len(texts) == len(set(texts))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "complete"),
+    [
+        ("An endless story.", "text", False),
+        ("Short. An endless story.", "text", False),
+        ("Short. A story.", "text", True),
+        ("An endless story of %s.", "text", False),
+        ("A story of %s. It is https://endless.example.", "text", True),
+        ("<p>Short.</p><p>An <b>endless</b> story.</p>", "html", False),
+        ("<p>Short.</p><p class='endless'>A <b>short</b> story.</p>", "html", True),
+    ],
+)
+def test_what_was_cut_is_told(text: str, kind: str, complete: bool) -> None:
+    with served(FakeEngine()) as running:
+        asked = {"text": ["Another one.", text], "source": "en", "target": "fr", "format": kind}
+        found = ask(running.address, "/api/translate", asked).json["translations"]
+    assert [each["complete"] for each in found] == [True, complete]
 
 
 def test_metrics_can_be_read() -> None:

@@ -1,5 +1,7 @@
 """Small parts of the server: directions, rates, files, rounds, lines."""
 
+import asyncio
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from heedful.engines.base import Alternative
+from heedful.decoding.config import SearchConfig
+from heedful.engines.base import Alternative, Translation
 from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
@@ -16,8 +19,10 @@ from heedful.server.models import Direction, Directions, load_directions
 from heedful.server.parameters import well_formed
 from heedful.server.rates import CLIENTS, RateLimit
 from heedful.server.refusal import RefusedError
+from heedful.server.remembering import Memory
 from heedful.server.rounds import together
-from heedful.server.texts import _alignment, split_lines
+from heedful.server.texts import LONG, _alignment, in_thread_if_long, split_lines
+from heedful.server.waiting import Work
 from heedful.text.sentences import Segment, split_sentences
 from heedful.text.translated import Rounds, Translated, drive
 from tests.server.engines import FakeEngine
@@ -77,6 +82,45 @@ class TestDirections:
         found = load_directions(words, ServerConfig(workers=1), load)
         assert [each.name for each in found] == ["en-fr", "pt-BR-en", "de-en"]
         assert loaded == [tmp_path / "a=b-c", Path("my-model"), Path("other")]
+
+
+class TestMemory:
+    def test_entries(self) -> None:
+        one, two, three = (Work(text, SearchConfig()) for text in ("one", "two", "three"))
+        memory = Memory(2, 10**6)
+        for work in (one, two):
+            memory.put(work, Translation(work.text, ()))
+        assert memory.get(one)  # so two is the longest unused
+        memory.put(three, Translation("three", ()))
+        assert [memory.get(work) is not None for work in (one, two, three)] == [True, False, True]
+        nothing = Memory(0, 10**6)
+        nothing.put(one, Translation("one", ()))
+        assert nothing.get(one) is None
+
+    def test_size(self) -> None:
+        """What is kept is never more than allowed, and something much too large pushes nothing out."""
+        memory = Memory(10**6, 100_000)
+        for number in range(300):
+            memory.put(Work(f"{number} " * 50, SearchConfig()), Translation("", (_translated("a " * 40),)))
+            assert memory.size <= 100_000
+        kept = len(memory)
+        assert 1 < kept < 100
+        memory.put(Work("a" * 60_000, SearchConfig()), Translation("", ()))
+        assert len(memory) == kept
+
+    def test_the_same_again(self) -> None:
+        work, memory = Work("a", SearchConfig()), Memory(10, 10**6)
+        memory.put(work, Translation("a", (_translated("one"),)))
+        size = memory.size
+        memory.put(work, Translation("a", (_translated("two"),)))
+        assert memory.size == size
+        assert len(memory) == 1
+
+
+@pytest.mark.parametrize("url", ["translate.example", "ftp://a.example", "https://a.example/?a", "https://"])
+def test_a_public_url_is_a_url(url: str) -> None:
+    with pytest.raises(HeedfulError, match="public_url"):
+        ServerConfig.checked({"public_url": url})
 
 
 @pytest.mark.parametrize("keys", [[""], ["a", " "]])
@@ -149,6 +193,12 @@ def test_many_segments_take_no_time() -> None:
 def _translated(text: str) -> Alternative:
     words = tuple(text.split())
     return Alternative(text, 0.0, 0.0, words, (), tuple((place, place) for place in range(len(words))))
+
+
+@pytest.mark.parametrize(("text", "elsewhere"), [("a" * LONG, False), ("a" * (LONG + 1), True)])
+def test_much_work_is_done_beside_the_event_loop(text: str, elsewhere: bool) -> None:
+    found = asyncio.run(in_thread_if_long(threading.get_ident, [text]))
+    assert (found != threading.get_ident()) == elsewhere
 
 
 def test_halves_of_characters() -> None:

@@ -116,6 +116,41 @@ def test_answers_are_as_described(
     assert statuses[EXPECTED.get((mode, path), 200)], statuses
 
 
+def test_all_answers_are_described(address: str) -> None:
+    for path, methods in ask(address, "/openapi.json").json["paths"].items():
+        [operation] = methods.values()
+        for status, response in operation["responses"].items():
+            kinds = response["content"]
+            assert all(kind["schema"] for kind in kinds.values()), (path, status)
+
+
+RICH = {"n_best": 3, "alignments": True, "tokens": True}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/translate", {"q": "hello %s", "source": "auto", "target": "fr", "alternatives": 2}),
+        ("/translate", {"q": ["hello", "a"], "source": "auto", "target": "fr", "alternatives": 2}),
+        ("/translate", {"q": [], "source": "en", "target": "fr"}),
+        ("/translate", {"q": "hello"}),
+        ("/v2/translate", {"text": "hello", "target_lang": "FR", "show_billed_characters": True}),
+        ("/v2/translate", {"text": "hello"}),
+        ("/api/translate", {"text": ["hello", "hello %s"], "source": "en", "target": "fr", **RICH}),
+        ("/api/translate", {"text": "<p>a <b>b</b></p>", "target": "fr", "format": "html", **RICH}),
+        ("/api/translate", {"text": "hello", "source": "en", "target": "fr", "stream": True}),
+        ("/api/translate", {"text": "poison", "source": "en", "target": "fr"}),
+    ],
+    ids=str,
+)
+def test_rich_answers_are_as_described(
+    address: str, description: Any, session: requests.Session, path: str, body: dict[str, object]
+) -> None:
+    """What no generated request is likely to ask for."""
+    response = session.post(address + path, json=body, timeout=60)
+    description[path]["POST"].validate_response(response)
+
+
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=x"
 FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\nText.\r\n--x'

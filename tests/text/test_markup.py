@@ -42,7 +42,8 @@ def answering(answers: dict[str, Translated]) -> Function:
 
 
 def html(text: str, function: Function = upper, rules: Rules | None = None) -> str:
-    return drive(translate_html(text, rules or Rules()), lambda texts: [function(each) for each in texts])
+    answer = drive(translate_html(text, rules or Rules()), lambda texts: [function(each) for each in texts])
+    return answer.text
 
 
 def asked(text: str, function: Function = upper) -> list[list[str]]:

@@ -11,7 +11,6 @@ All state belongs to the event loop's thread; only ``_translated`` runs in worke
 import asyncio
 import math
 import time
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -22,6 +21,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
 from heedful.server.config import ServerConfig
 from heedful.server.refusal import RefusedError
+from heedful.server.remembering import Memory
 from heedful.server.statistics import BatcherStatistics
 from heedful.server.streaming import failure, pumped
 from heedful.server.waiting import Admission, Call, Job, Line, Work, total_tokens
@@ -49,7 +49,7 @@ class Batcher:
         self._workers = self._free = config.workers or available_cores()
         self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="translate")
         self._in_flight: dict[Work, Job] = {}
-        self._cache: OrderedDict[Work, Translation] = OrderedDict()
+        self._memory = Memory(config.cache_entries, config.cache_bytes)
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
@@ -80,7 +80,8 @@ class Batcher:
             Work(text, settings, prefix, details)
             for text, prefix in zip(texts, prefixes or [""] * len(texts), strict=True)
         ]
-        known = {work: found for work in works if (found := self._remembered(work)) is not None}
+        known = {work: found for work in works if (found := self._memory.get(work)) is not None}
+        self.statistics.cached += sum(work in known for work in works)
         jobs = self._entered([work for work in works if work not in known], admission or Admission())
         try:
             async with asyncio.timeout_at(deadline):
@@ -135,13 +136,6 @@ class Batcher:
         self._pool.shutdown()
 
     # ---- coming and going
-
-    def _remembered(self, work: Work) -> Translation | None:
-        found = self._cache.get(work)
-        if found is not None:
-            self._cache.move_to_end(work)
-            self.statistics.cached += 1
-        return found
 
     def _entered(self, works: Sequence[Work], admission: Admission) -> dict[Work, Job]:
         """The job of each work: one that is under way already, or a new one in the queue."""
@@ -251,14 +245,9 @@ class Batcher:
                 job.found.exception()  # seen: nobody may be waiting any more
             else:
                 job.found.set_result(result)
-                self._remember(job.work, result)
+                self._memory.put(job.work, result)
         self._count_batch(batch, seconds)
         self._release()
-
-    def _remember(self, work: Work, found: Translation) -> None:
-        self._cache[work] = found
-        while len(self._cache) > self.config.cache_entries:
-            self._cache.popitem(last=False)
 
     def _count_batch(self, batch: Sequence[Job], seconds: float) -> None:
         tokens = total_tokens(batch)

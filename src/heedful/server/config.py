@@ -1,5 +1,7 @@
 """Limits and addresses of a server; every one is on by default, none is unlimited by accident."""
 
+import re
+
 from pydantic import Field, field_validator
 
 from heedful.config import Config
@@ -24,8 +26,18 @@ class ServerConfig(Config):
     """Longest time of a request; after it, what has not begun is dropped."""
     cache_entries: int = Field(10_000, ge=0)
     """Translated sentences remembered for each model; 0 remembers none."""
+    cache_bytes: int = Field(64_000_000, ge=0)
+    """Memory that they take, as estimated; the longest unused make room."""
     max_requests: int = Field(1024, ge=1)
     """Requests worked on or waiting at the same time; more are refused with 503."""
+    max_connections: int = Field(2048, ge=1)
+    """Open connections; for one more, the one that has been silent for longest is closed."""
+    head_seconds: float = Field(10.0, gt=0)
+    """Longest time until the head of a request is there; then the connection is closed."""
+    body_seconds: float = Field(30.0, gt=0)
+    """Longest time until the body of a request is there; then it is refused with 408."""
+    read_seconds: float = Field(30.0, gt=0)
+    """Longest time that a client may leave an answer unread; then the connection is closed."""
     max_body_bytes: int = Field(2_000_000, ge=1)
     """Largest body of a request; a larger one is refused with 413."""
     max_characters: int = Field(50_000, ge=1)
@@ -44,10 +56,14 @@ class ServerConfig(Config):
     """Web sites whose scripts may call the server, or *; none by default."""
     file_bytes: int = Field(2_000_000, ge=1)
     """Largest file to translate."""
+    file_characters: int = Field(1_000_000, ge=1)
+    """Characters of a file."""
     file_seconds: float = Field(900.0, gt=0)
     """Longest time of the translation of a file, and how long the result can be fetched."""
     files_kept: int = Field(32, ge=1)
     """Translated files that can be fetched; the oldest makes room for a new one."""
+    public_url: str = ""
+    """Where clients find the server, for links to files; as the request's Host says if empty."""
     drain_seconds: float = Field(30.0, ge=0)
     """Longest time, after SIGTERM, to finish the requests that were accepted."""
 
@@ -57,3 +73,10 @@ class ServerConfig(Config):
         if not all(key.strip() for key in keys):  # who shows no key would show this one
             raise ValueError("an API key is empty\nleave it out; no keys at all open the server to everyone")
         return keys
+
+    @field_validator("public_url")
+    @classmethod
+    def _is_a_url(cls, url: str) -> str:
+        if url and not re.fullmatch(r"https?://[\w.:\[\]-]+(/[\w./~-]*)?", url, re.ASCII):
+            raise ValueError(f"public_url is {url!r}\nwrite https://translate.example, or a path below it")
+        return url.rstrip("/")

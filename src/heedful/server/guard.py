@@ -12,6 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -26,7 +27,9 @@ FILE_ROUTE = "/translate_file"
 ENVELOPE = 65_536
 """Bytes of a multipart form around its file."""
 DISCARDED = 8
-"""Times the limit that are read and thrown away, so that an honest client sees the 413 and not a reset."""
+"""Times the limit that are read and thrown away, so that an honest client sees the 413 and not a reset.
+
+Of more, the connection is closed."""
 _ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
 
 
@@ -83,15 +86,18 @@ class Guard:
         is_file = scope["path"] == FILE_ROUTE
         seconds = config.file_seconds if is_file else config.deadline_seconds
         deadline = asyncio.get_running_loop().time() + seconds
+        scope.setdefault("state", {}).update(deadline=deadline, request_id=visit.request_id)
+        if scope["path"] in ALWAYS_OPEN:  # whatever comes with the question is not read
+            await self.app(scope, _no_body, visit.send)
+            return
+        self.server.check_key_before_body(Request(scope))
         try:
-            async with asyncio.timeout_at(deadline):
+            async with asyncio.timeout(min(seconds, config.body_seconds)):
                 limit = config.file_bytes + ENVELOPE if is_file else config.max_body_bytes
                 body = await _body(scope, receive, limit)
         except TimeoutError:
-            raise RefusedError(408, "the request took too long to arrive") from None
-        scope.setdefault("state", {}).update(
-            deadline=deadline, request_id=visit.request_id, body_bytes=len(body)
-        )
+            raise RefusedError(408, "the request took too long to arrive", final=True) from None
+        scope["state"]["body_bytes"] = len(body)
         await _while_connected(self.app, visit, body, receive)
 
 
@@ -138,6 +144,8 @@ def error_response(refused: RefusedError, path: str, request_id: str = "") -> JS
     if refused.status >= 500 and request_id:
         content["request_id"] = request_id
     headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
+    if refused.final:
+        headers["Connection"] = "close"
     return JSONResponse(content, refused.status, headers)
 
 
@@ -147,7 +155,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
     if not length.isdigit() or len(length) > 18:
         raise malformed("Content-Length is not a number of bytes")
     if int(length) > DISCARDED * limit:
-        raise _too_large(limit)
+        raise _too_large(limit, final=True)
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
@@ -156,7 +164,7 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
         chunk, more = message.get("body", b""), message.get("more_body", False)
         size += len(chunk)
         if size > DISCARDED * limit:
-            break
+            raise _too_large(limit, final=True)
         if size <= limit:
             chunks.append(chunk)
         else:
@@ -166,8 +174,8 @@ async def _body(scope: Scope, receive: Receive, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _too_large(limit: int) -> RefusedError:
-    return RefusedError(413, f"the body is larger than {limit} bytes")
+def _too_large(limit: int, *, final: bool = False) -> RefusedError:
+    return RefusedError(413, f"the body is larger than {limit} bytes", final=final)
 
 
 async def _while_connected(app: ASGIApp, visit: _Visit, body: bytes, receive: Receive) -> None:
@@ -201,6 +209,10 @@ async def _while_connected(app: ASGIApp, visit: _Visit, body: bytes, receive: Re
             task.cancel()
             with suppress(asyncio.CancelledError, Exception):
                 await task
+
+
+async def _no_body() -> Message:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 async def _nothing() -> Message:

@@ -9,7 +9,22 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
-from heedful.server.documentation import FILE, TEXT, TEXTS, WORK_ERRORS, body, errors, one_of
+from heedful.server.documentation import (
+    COUNT,
+    FILE,
+    NUMBER,
+    TEXT,
+    TEXTS,
+    WORK_ERRORS,
+    YES_OR_NO,
+    Responses,
+    answer,
+    body,
+    errors,
+    list_of,
+    one_of,
+    record,
+)
 from heedful.server.files import StoredFile
 from heedful.server.parameters import Parameters, check_amount, read_parameters
 from heedful.server.refusal import RefusedError, malformed
@@ -18,10 +33,33 @@ from heedful.server.translating import AUTO, Result, Wish, translate_document, t
 from heedful.text.languages import Detection, detect, language_name
 
 MEDIA_TYPES = {".txt": "text/plain; charset=utf-8", ".html": "text/html; charset=utf-8"}
-_DOWNLOAD: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"text/plain": {}, "text/html": {}}},
-    404: {"description": "No such file, or no longer"},
+_DOWNLOAD: Responses = {
+    200: {"content": {"text/plain": {"schema": TEXT}, "text/html": {"schema": TEXT}}},
+    **errors(404, 429, 503),
 }
+_HOST = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?", re.ASCII)
+_DETECTION = record({"confidence": NUMBER, "language": TEXT})
+_NAMED = record({"code": TEXT, "name": TEXT})
+_LANGUAGE = record({"code": TEXT, "name": TEXT, "targets": list_of(TEXT)})
+_ONE = {"translatedText": TEXT, "detectedLanguage": _DETECTION, "alternatives": list_of(TEXT)}
+_TRANSLATED = {
+    "oneOf": [
+        record(names, optional=["detectedLanguage", "alternatives"])
+        for names in (_ONE, {name: list_of(schema) for name, schema in _ONE.items()})
+    ]
+}
+_SETTINGS = record(
+    {
+        "apiKeys": YES_OR_NO,
+        "charLimit": COUNT,
+        "filesTranslation": YES_OR_NO,
+        "frontendTimeout": COUNT,
+        "keyRequired": YES_OR_NO,
+        "language": record({"source": _NAMED, "target": _NAMED}),
+        "suggestions": YES_OR_NO,
+        "supportedFilesFormat": list_of(TEXT),
+    }
+)
 
 
 def libretranslate_routes(server: Server) -> APIRouter:
@@ -35,7 +73,7 @@ def libretranslate_routes(server: Server) -> APIRouter:
         "api_key": TEXT,
     }
 
-    @routes.get("/languages")
+    @routes.get("/languages", responses={**answer(list_of(_LANGUAGE)), **errors(429, 503)})
     async def languages() -> JSONResponse:
         """Languages, and into which each is translated."""
         return JSONResponse(
@@ -45,7 +83,11 @@ def libretranslate_routes(server: Server) -> APIRouter:
             ]
         )
 
-    @routes.post("/translate", openapi_extra=body(asked, ["q", "source", "target"]), responses=WORK_ERRORS)
+    @routes.post(
+        "/translate",
+        openapi_extra=body(asked, ["q", "source", "target"]),
+        responses={**answer(_TRANSLATED), **WORK_ERRORS},
+    )
     async def translate(request: Request) -> JSONResponse:
         """Translate a text or a list of texts."""
         parameters = await read_parameters(request, server.config)
@@ -58,7 +100,9 @@ def libretranslate_routes(server: Server) -> APIRouter:
         return JSONResponse(_of_list(answers, wish) if isinstance(texts, list) else answers[0])
 
     @routes.post(
-        "/detect", openapi_extra=body({"q": TEXTS, "api_key": TEXT}, ["q"]), responses=errors(400, 403, 429)
+        "/detect",
+        openapi_extra=body({"q": TEXTS, "api_key": TEXT}, ["q"]),
+        responses={**answer(list_of(_DETECTION)), **WORK_ERRORS},
     )
     async def detect_language(request: Request) -> JSONResponse:
         """Guess the language of a text."""
@@ -70,7 +114,7 @@ def libretranslate_routes(server: Server) -> APIRouter:
         found = await asyncio.to_thread(detect, "\n".join(many), server.directions.languages)
         return JSONResponse([_as_json(each) for each in found])
 
-    @routes.get("/frontend/settings")
+    @routes.get("/frontend/settings", responses={**answer(_SETTINGS), **errors(429, 503)})
     async def settings() -> JSONResponse:
         """What a page in front of the server should know."""
         return JSONResponse(_frontend(server))
@@ -89,14 +133,15 @@ def file_routes(server: Server) -> APIRouter:
             ["file", "source", "target"],
             ("multipart/form-data",),
         ),
-        responses=WORK_ERRORS,
+        responses={**answer(record({"translatedFileUrl": TEXT})), **WORK_ERRORS},
     )
     async def translate_file(request: Request) -> JSONResponse:
         """Translate a .txt or .html file; the answer says where to fetch it."""
         parameters = await read_parameters(request, server.config)
         server.check_key(request, parameters)
+        base = server.config.public_url or _own_address(request)
         name = await _translated_file(parameters, server, deadline_of(request))
-        return JSONResponse({"translatedFileUrl": str(request.url_for("download_file", name=name))})
+        return JSONResponse({"translatedFileUrl": f"{base}/download_file/{name}"})
 
     @routes.get("/download_file/{name}", response_class=Response, responses=_DOWNLOAD)
     async def download_file(name: str) -> Response:
@@ -107,6 +152,14 @@ def file_routes(server: Server) -> APIRouter:
         return _download(found)
 
     return routes
+
+
+def _own_address(request: Request) -> str:
+    """Where the client says that it found the server; only a host and a port may get into a link."""
+    host = request.headers.get("host", "")
+    if not _HOST.fullmatch(host):
+        raise malformed("the Host header is not a host")
+    return f"{request.scope['scheme']}://{host}"
 
 
 def _languages(server: Server) -> dict[str, Any]:
@@ -132,12 +185,12 @@ def _wish(parameters: Parameters, server: Server, deadline: float) -> Wish:
 
 
 def _answer(result: Result, wish: Wish) -> dict[str, Any]:
-    answer: dict[str, Any] = {"translatedText": result.text}
+    told: dict[str, Any] = {"translatedText": result.text}
     if wish.source == AUTO:
-        answer["detectedLanguage"] = _as_json(result.detection)
+        told["detectedLanguage"] = _as_json(result.detection)
     if wish.count > 1:
-        answer["alternatives"] = result.others
-    return answer
+        told["alternatives"] = result.others
+    return told
 
 
 def _as_json(detection: Detection) -> dict[str, Any]:
@@ -151,7 +204,7 @@ def _of_list(answers: list[dict[str, Any]], wish: Wish) -> dict[str, Any]:
         *(["detectedLanguage"] if wish.source == AUTO else []),
         *(["alternatives"] if wish.count > 1 else []),
     ]
-    return {name: [answer[name] for answer in answers] for name in names}
+    return {name: [each[name] for each in answers] for name in names}
 
 
 def _frontend(server: Server) -> dict[str, Any]:
@@ -184,6 +237,8 @@ async def _translated_file(parameters: Parameters, server: Server, deadline: flo
         text = file.content.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise malformed("the file is not UTF-8 text") from None
+    if len(text) > server.config.file_characters:
+        raise RefusedError(413, f"the file has more than {server.config.file_characters} characters")
     wish = _wish(parameters, server, deadline)
     wish = replace(wish, markup="html" if suffix == ".html" else "")
     content = (await translate_document(server, text, wish)).encode()

@@ -15,7 +15,19 @@ from heedful.config import Config
 from heedful.engines.base import Alternative
 from heedful.errors import HeedfulError
 from heedful.server.config import ServerConfig
-from heedful.server.documentation import WORK_ERRORS, model_schema
+from heedful.server.documentation import (
+    COUNT,
+    NUMBER,
+    TEXT,
+    WORK_ERRORS,
+    YES_OR_NO,
+    Schema,
+    list_of,
+    model_schema,
+    one_of,
+    or_null,
+    record,
+)
 from heedful.server.parameters import check_amount, read_json, well_formed
 from heedful.server.refusal import RefusedError, malformed
 from heedful.server.state import Server, deadline_of
@@ -27,6 +39,39 @@ Texts = StrictStr | list[StrictStr]
 PREFIX_CHARACTERS = 1_000
 TERMS = 500
 TERM_CHARACTERS = 200
+
+
+_VERSION = {
+    "text": TEXT,
+    "score": or_null(NUMBER),
+    "log_probability": or_null(NUMBER),
+    "confidence": or_null(NUMBER),
+    "alignment": list_of({"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}),
+    "tokens": or_null(list_of(TEXT)),
+    "token_log_probabilities": or_null(list_of(NUMBER)),
+}
+_ON_DEMAND = ("alignment", "tokens", "token_log_probabilities", "alternatives")
+_RESULT = record(
+    {
+        "source": TEXT,
+        "complete": YES_OR_NO,
+        "segments": COUNT,
+        **_VERSION,
+        "alternatives": list_of(record(_VERSION, optional=_ON_DEMAND)),
+    },
+    optional=_ON_DEMAND,
+)
+_EVENT = record(
+    {
+        "event": one_of(["message", "done", "error"]),
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+    optional=["event"],
+)
+_ANSWER: dict[str, dict[str, Schema]] = {
+    "application/json": {"schema": record({"translations": list_of(_RESULT)})},
+    "text/event-stream": {"schema": _EVENT},
+}
 
 
 class OwnSearch(Config):
@@ -89,7 +134,7 @@ def own_routes(server: Server) -> APIRouter:
     @routes.post(
         "/translate",
         openapi_extra={"requestBody": {"required": True, "content": content}},
-        responses={200: {"content": {"application/json": {}, "text/event-stream": {}}}, **WORK_ERRORS},
+        responses={200: {"description": "The answer", "content": _ANSWER}, **WORK_ERRORS},
         response_class=Response,
     )
     async def translate(request: Request) -> Response:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from heedful.progress import Reporter
 from heedful.server.app import new_app
 from heedful.server.config import ServerConfig
+from heedful.server.connections import bounded
 from heedful.server.models import Directions
 from heedful.server.state import Server
 
@@ -33,7 +34,7 @@ def new_server(app: FastAPI, report: Reporter) -> "DrainingServer":
     settings = uvicorn.Config(
         app,
         loop="asyncio",
-        http="h11",
+        http=bounded(app.state.server.config),
         ws="none",
         lifespan="on",
         log_config=None,

@@ -17,6 +17,7 @@ from heedful.server.statistics import RequestStatistics
 from heedful.text.languages import detect
 
 LOG = logging.getLogger("heedful.server")
+KEYS_NOT_IN_BODY = {"/api/translate"}
 
 
 class Server:
@@ -51,24 +52,30 @@ class Server:
         """Refuse a request that shows none of the keys, if there are any."""
         if not self._keys:
             return
-        shown = _digest(_shown_key(request, parameters))
+        shown = _digest(_shown_key(request, parameters) or "")
         equal = [hmac.compare_digest(shown, key) for key in self._keys]  # always all: time tells nothing
         if not any(equal):
             raise RefusedError(403, "Invalid or missing API key")
+
+    def check_key_before_body(self, request: Request) -> None:
+        """Refuse a POST with a wrong key before its body is read; who shows none may have it in the body."""
+        in_body = request.scope["path"] not in KEYS_NOT_IN_BODY and _shown_key(request, None) is None
+        if request.method == "POST" and not in_body:
+            self.check_key(request)
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "replace")).digest()
 
 
-def _shown_key(request: Request, parameters: Parameters | None) -> str:
-    """The key in the header (Bearer, or DeepL's) or among the parameters."""
+def _shown_key(request: Request, parameters: Parameters | None) -> str | None:
+    """The key in the header (Bearer, or DeepL's) or among the parameters; None if there is none."""
     kind, _, key = request.headers.get("authorization", "").partition(" ")
     if kind.lower() in ("bearer", "deepl-auth-key"):
         return key.strip()
     values = parameters.values if parameters else request.query_params
     found = values.get("api_key") or values.get("auth_key")
-    return found if isinstance(found, str) else ""
+    return found if isinstance(found, str) else None
 
 
 def deadline_of(request: Request) -> float:

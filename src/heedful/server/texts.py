@@ -46,10 +46,16 @@ async def translate_texts(
     """What ``engine.translate`` would give, sentence by sentence through the queue."""
     split = await _segments(batcher, texts)
     wanted = [prefix or "" for prefix in prefixes or [""] * len(texts)]
-    parts = [part for each, prefix in zip(split, wanted, strict=True) for part in _prefixed(each, prefix)]
+
+    def portions() -> list[Sequence[Prefixed]]:
+        pairs = zip(split, wanted, strict=True)
+        return [
+            *_portions([part for each, prefix in pairs for part in _prefixed(each, prefix)], manner.portion)
+        ]
+
     admission = admission or Admission()
     results: list[Translation] = []
-    for portion in _portions(parts, manner.portion):
+    for portion in await in_thread_if_long(portions, texts):
         results += await batcher.translate(
             [text for text, _ in portion],
             manner.search,
@@ -59,12 +65,14 @@ async def translate_texts(
             admission=admission,
         )
     found = iter(results)
-    return [
-        _joined(
-            text, segments, [next(found) if segment.text else None for segment in segments], manner.search
-        )
-        for text, segments in zip(texts, split, strict=True)
-    ]
+
+    def joined() -> list[Translation]:
+        return [
+            _joined(text, segments, [next(found) if each.text else None for each in segments], manner.search)
+            for text, segments in zip(texts, split, strict=True)
+        ]
+
+    return await in_thread_if_long(joined, texts)
 
 
 async def stream_text(

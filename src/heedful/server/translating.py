@@ -50,6 +50,8 @@ class Wish:
     target: str
     markup: str = ""
     """html, xml, or nothing for plain text."""
+    kept_tags: frozenset[str] = frozenset()
+    """Elements of markup that stay as they are."""
     count: int = 1
     """Translations of each text."""
     deadline: float | None = None
@@ -111,11 +113,10 @@ async def translate_wish(server: Server, texts: Sequence[str], wish: Wish) -> li
         found = await _from_one_language(
             server, source, [texts[place] for place in places], _only(wish, places)
         )
-        results |= {
-            place: replace(result, detection=detections[place])
-            for place, result in zip(places, found, strict=True)
-        }
-    return [results[place] for place in range(len(texts))]
+        results |= dict(zip(places, found, strict=True))
+    return await in_thread_if_long(
+        lambda: [replace(results[place], detection=each) for place, each in enumerate(detections)], texts
+    )
 
 
 async def detect_sources(server: Server, texts: Sequence[str], wish: Wish) -> list[Detection]:
@@ -150,15 +151,16 @@ async def _from_one_language(server: Server, source: str, texts: list[str], wish
     if source == wish.target:
         return [Result(UNKNOWN, (Version(text),)) for text in texts]
     batcher = server.directions.find(source, wish.target).batcher
-    links = bool(wish.glossary) or (bool(wish.markup) and any(map(_INLINE.search, texts)))
+    inline = await in_thread_if_long(lambda: bool(wish.markup) and any(map(_INLINE.search, texts)), texts)
+    links = bool(wish.glossary) or inline
     portion = PORTION if wish.in_portions else math.inf
     search = search_of(batcher, wish, server.config)
     manner = Manner(search, wish.deadline, wish.details or links, portion)
     work = _Translating(batcher, wish, manner)
     if wish.markup:
-        return [Result(UNKNOWN, _distinct(found)) for found in await work.marked_up(texts)]
+        return await work.marked_up(texts)
     if wish.prefixes:
-        return [_whole(found) for found in await work.plain(texts, wish.prefixes)]
+        return await work.whole(texts, wish.prefixes)
     return await work.protected(texts)
 
 
@@ -188,23 +190,34 @@ class _Translating:
         """Texts as they are; a request that was let in once is never turned away half-done."""
         return await translate_texts(self.batcher, texts, self.manner, prefixes, admission=self.admission)
 
+    async def whole(self, texts: Sequence[str], prefixes: Sequence[str] = ()) -> list[Result]:
+        """The same, as results."""
+        found = await self.plain(texts, prefixes)
+        return await in_thread_if_long(lambda: [*map(_whole, found)], texts)
+
     async def protected(self, texts: Sequence[str]) -> list[Result]:
         """Plain texts; those with something to keep are looked after."""
         marked = await in_thread_if_long(lambda: [bool(self.rules.spans(text)) for text in texts], texts)
         special = [place for place, has_spans in enumerate(marked) if has_spans]
         others = [place for place, has_spans in enumerate(marked) if not has_spans]
-        results = dict(zip(others, map(_whole, await self.plain([texts[i] for i in others])), strict=True))
+        results = dict(zip(others, await self.whole([texts[place] for place in others]), strict=True))
         kept = [texts[place] for place in special]
         versions = await self._ranked(lambda: translate_protected(kept, self.rules)) if kept else []
         for number, place in enumerate(special):
             found = [self._version(texts[place], rank, each[number]) for rank, each in enumerate(versions)]
-            results[place] = Result(UNKNOWN, _distinct(found))
+            results[place] = Result(UNKNOWN, _distinct(found), versions[0][number].complete)
         return [results[place] for place in range(len(texts))]
 
-    async def marked_up(self, texts: Sequence[str]) -> list[list[Version]]:
+    async def marked_up(self, texts: Sequence[str]) -> list[Result]:
         """Texts with tags."""
-        ranked = await self._ranked(lambda: together([translate_html(text, self.rules) for text in texts]))
-        return [[Version(outcome[number]) for outcome in ranked] for number in range(len(texts))]
+        kept = self.wish.kept_tags
+        ranked = await self._ranked(
+            lambda: together([translate_html(text, self.rules, kept) for text in texts])
+        )
+        return [
+            Result(UNKNOWN, _distinct([Version(each.text) for each in versions]), versions[0].complete)
+            for versions in zip(*ranked, strict=True)
+        ]
 
     async def _ranked(self, new_rounds: Callable[[], Rounds[Outcome]]) -> list[Outcome]:
         """The outcome with the best translations, then with the second best, and so on."""
@@ -213,10 +226,15 @@ class _Translating:
         ]
 
     async def _translated(self, rank: int, texts: Sequence[str]) -> list[Translated]:
-        found = await self.plain(texts)
-        self.seen |= dict(zip(texts, found, strict=True))
-        best = [_at_rank(each, rank) for each in found]
-        return [Translated(each.text, each.alignment) for each in best]
+        """Translations of a rank; one search finds those of all ranks."""
+        new = [text for text in dict.fromkeys(texts) if text not in self.seen]
+        self.seen |= dict(zip(new, await self.plain(new), strict=True))
+        found = [self.seen[text] for text in texts]
+        ranked = [_at_rank(each, rank) for each in found]
+        return [
+            Translated(each.text, each.alignment, whole.complete)
+            for each, whole in zip(ranked, found, strict=True)
+        ]
 
     def _version(self, source: str, rank: int, outcome: Translated) -> Version:
         """A translation with something kept; if it is just what the model wrote, with all that it says."""
@@ -248,7 +266,6 @@ async def translate_document(server: Server, text: str, wish: Wish) -> str:
     if wish.source == AUTO:
         [found] = await detect_sources(server, [text[:PORTION]], wish)
         wish = replace(wish, source=found.language)
-    if wish.markup:
-        return (await translate_wish(server, [text], wish))[0].text
-    results = await translate_wish(server, text.splitlines(keepends=True), wish)
+    lines = [text] if wish.markup else text.splitlines(keepends=True)
+    results = await translate_wish(server, lines, wish)
     return "".join(result.text for result in results)

@@ -6,7 +6,7 @@ they are: attributes (title, alt, placeholder too), comments, scripts, styles, <
 translate="no", class "notranslate". The rule to remember: what is not translated is copied.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 
 from heedful.text.html_tokens import Token, extents, html_tokens, names
@@ -42,16 +42,20 @@ _UNSEEN = names(
 _SEPARATING = names("br embed img input")
 
 
-def translate_html(html: str, rules: Rules) -> Rounds[str]:
+def translate_html(html: str, rules: Rules, kept_tags: Set[str] = frozenset()) -> Rounds[Translated]:
     """HTML with its text translated and with what the rules protect; at most four rounds.
+
+    The elements of ``kept_tags``, names in small letters, stay as they are.
 
     >>> from heedful.text.translated import drive
     >>> def french(texts: list[str]) -> list[Translated]:
     ...     return [Translated("le chat noir", ((0, 0), (1, 2), (2, 1))) for _ in texts]
-    >>> drive(translate_html("<p>the <b>black</b> cat<br></p>", Rules()), french)
+    >>> drive(translate_html("<p>the <b>black</b> cat<br></p>", Rules()), french).text
     '<p>le chat <b>noir</b><br></p>'
     """
-    chunks = [chunk if isinstance(chunk, str) else _Run.of(chunk, rules) for chunk in _chunks(html)]
+    chunks = [
+        chunk if isinstance(chunk, str) else _Run.of(chunk, rules) for chunk in _chunks(html, kept_tags)
+    ]
     runs = [chunk for chunk in chunks if isinstance(chunk, _Run) and chunk.has_letters]
     whole = [(run, run.layout) for run in runs if run.layout]
     sources = [Spanned(layout.text, rules.spans(layout.text, layout.kept)) for _, layout in whole]
@@ -64,7 +68,8 @@ def translate_html(html: str, rules: Rules) -> Rounds[str]:
     answers = iter((yield from translate_protected(parts, rules)))
     for run in remaining:
         run.take_parts(answers)
-    return "".join(chunk if isinstance(chunk, str) else chunk.html for chunk in chunks)
+    text = "".join(chunk if isinstance(chunk, str) else chunk.html for chunk in chunks)
+    return Translated(text, complete=all(run.complete for run in runs))
 
 
 @dataclass
@@ -76,6 +81,7 @@ class _Run:
     after: str
     layout: Layout | None
     result: str | None = None
+    complete: bool = True
 
     @classmethod
     def of(cls, items: Sequence[Item], rules: Rules) -> "_Run":
@@ -97,6 +103,7 @@ class _Run:
     def take_whole(self, source: Spanned, placed: Placed) -> None:
         """Take the translation of the text without tags, if they can be put back."""
         assert self.layout is not None
+        self.complete = placed.complete
         if placed.text == source.text:
             self.result = _raw(self.items)
         else:
@@ -108,34 +115,38 @@ class _Run:
         return [core for core in cores if core]
 
     def take_parts(self, answers: Iterator[Translated]) -> None:
-        """Take the translations of the parts."""
+        """Take the translations of the parts, whatever became of the whole."""
+        self.complete = True
         self.result = "".join(
-            _part(item, answers) if item.kind == "text" else item.raw for item in self.items
+            self._part(item, answers) if item.kind == "text" else item.raw for item in self.items
         )
 
-
-def _part(item: Item, answers: Iterator[Translated]) -> str:
-    lead, core, tail = translatable(item.text)
-    if not core or (text := next(answers).text.strip()) == core:
-        return item.raw
-    return written(lead + text + tail)
+    def _part(self, item: Item, answers: Iterator[Translated]) -> str:
+        lead, core, tail = translatable(item.text)
+        if not core:
+            return item.raw
+        answer = next(answers)
+        self.complete &= answer.complete
+        text = answer.text.strip()
+        return item.raw if text == core else written(lead + text + tail)
 
 
 def _raw(items: Sequence[Item]) -> str:
     return "".join(item.raw for item in items)
 
 
-def _chunks(html: str) -> Iterator[str | list[Item]]:
+def _chunks(html: str, kept_tags: Set[str]) -> Iterator[str | list[Item]]:
     """What is copied, and between it the runs."""
     tokens = html_tokens(html)
     collapse = any(token.kind != "text" for token in tokens)  # in text that is no HTML, lines are lines
     reach = extents(tokens)
     openings = {extent.end - 1: start for start, extent in reach.items() if extent.closed}
+    kept_names = _SPOKEN | _UNSEEN | kept_tags
     run: list[Item] = []
     number = 0
     while number < len(tokens):
         token, end = tokens[number], number + 1
-        kept = token.kind == "start" and (token.name in _SPOKEN | _UNSEEN or token.untranslated)
+        kept = token.kind == "start" and (token.name in kept_names or token.untranslated)
         if kept:
             end = reach[number].end
         stretch = tokens[number:end]

@@ -41,10 +41,10 @@ def translate_protected(texts: Sequence[str], rules: Rules) -> Rounds[list[Trans
     >>> def forgetful(texts: list[str]) -> list[Translated]:
     ...     return [Translated(text.replace("%s", "").upper()) for text in texts]
     >>> drive(translate_protected(["Hello, %s! Welcome."], Rules()), forgetful)
-    [Translated(text='HELLO, %s! WELCOME.', links=())]
+    [Translated(text='HELLO, %s! WELCOME.', links=(), complete=True)]
     """
     placed = yield from translate_spans([Spanned(text, rules.spans(text)) for text in texts], rules)
-    return [Translated(result.text, result.links) for result in placed]
+    return [Translated(result.text, result.links, result.complete) for result in placed]
 
 
 def translate_spans(sources: Sequence[Spanned], rules: Rules) -> Rounds[list[Placed]]:
@@ -109,13 +109,13 @@ def _translated_core(gap: _Gap, answer: Translated) -> Piece:
     if placeholder_ranges(answer.text):
         return Piece.same(gap.core)
     text = answer.text.strip()
-    return Piece(gap.core, text, answer.links or None)
+    return Piece(gap.core, text, answer.links or None, complete=answer.complete)
 
 
 def _accepted(source: Spanned, answer: Translated, rules: Rules) -> Placed | None:
     """The translation with the glossary's terms put in; None if it does not have what it must."""
     if not source.spans:
-        return Placed(answer.text, answer.links, ())
+        return Placed(answer.text, answer.links, (), answer.complete)
     ranges = _Finder(source, answer).find(rules)
     return None if ranges is None else _written(source, answer, ranges)
 
@@ -189,7 +189,7 @@ def _written(source: Spanned, answer: Translated, ranges: Sequence[Range]) -> Pl
         pieces.append(Piece.same(answer.text[end:start]))
         end = ranges[number][1]
         pieces.append(Piece.replaced(answer.text[start:end], source.spans[number].target, number))
-    placed = joined([*pieces, Piece.same(answer.text[end:])])
+    placed = joined([*pieces, Piece.same(answer.text[end:])])._replace(complete=answer.complete)
     if not answer.links:
         return placed._replace(links=())
     return placed._replace(links=_relinked(source, chained(answer.links, placed.links), placed))

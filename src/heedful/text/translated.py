@@ -29,6 +29,8 @@ class Translated(NamedTuple):
 
     text: str
     links: tuple[Link, ...] = ()
+    complete: bool = True
+    """False if the engine had to cut it."""
 
 
 Result = TypeVar("Result")
@@ -163,6 +165,7 @@ class Piece(NamedTuple):
     links: tuple[Link, ...] | None
     span: int = -1
     """The number of the span that this piece is, if it is one."""
+    complete: bool = True
 
     @classmethod
     def same(cls, text: str, span: int = -1) -> "Piece":
@@ -185,13 +188,14 @@ class Placed(NamedTuple):
     text: str
     links: tuple[Link, ...]
     places: tuple[Range, ...]
+    complete: bool = True
 
 
 def joined(pieces: Iterable[Piece]) -> Placed:
     """One translation from pieces in the order of the target; words may reach across pieces.
 
     >>> joined([Piece.same("("), Piece("cat", "chat", ((0, 0),), span=0), Piece.same(")")])
-    Placed(text='(chat)', links=((0, 0),), places=((1, 5),))
+    Placed(text='(chat)', links=((0, 0),), places=((1, 5),), complete=True)
     """
     pieces = list(pieces)
     source, target = "".join(piece.source for piece in pieces), "".join(piece.target for piece in pieces)
@@ -214,7 +218,10 @@ def joined(pieces: Iterable[Piece]) -> Placed:
         left, right = left + len(piece.source), right + len(piece.target)
     known = all(piece.links is not None for piece in pieces)
     return Placed(
-        target, tuple(sorted(links)) if known else (), tuple(places[span] for span in sorted(places))
+        target,
+        tuple(sorted(links)) if known else (),
+        tuple(places[span] for span in sorted(places)),
+        all(piece.complete for piece in pieces),
     )
 
 
