@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import pytest
 
 from heedful.commands import resuming
 from heedful.commands.resuming import by_column, by_field, by_order, resumed
+from heedful.commands.translate import TranslateOptions, translate_command
 from heedful.corpora.grammar import generate
+from heedful.engines.lines import WINDOW
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from tests.conftest import run_heedful
@@ -86,6 +89,82 @@ def test_only_the_same_work_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with resumed(path, {"a": 2}, by_order, quiet) as (_, done):
         assert done == 0
     assert path.read_text() == ""
+
+
+class Interrupting(Reporter):
+    """Remembers what it is told, and stops the work at a line that is no UTF-8, as Ctrl-C would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = ""
+
+    def say(self, text: str) -> None:
+        self.told += text + "\n"
+
+    def warn(self, text: str) -> None:
+        self.say(text)
+        if "invalid UTF-8" in text:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "weights.safetensors"])
+def test_another_model_begins_anew(quick_model: Path, tmp_path: Path, part: str) -> None:
+    model, source = tmp_path / "model", tmp_path / "in.txt"
+    shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training", "ctranslate2"))
+    source.write_bytes(b"I am.\n" * (2 * WINDOW) + b"\xff\n")
+    options = TranslateOptions(
+        model=model,
+        source=source,
+        output=tmp_path / "out",
+        engine="pytorch",
+        device="cpu",
+        search={"beam": 1},
+    )
+
+    def told() -> str:
+        report = Interrupting()
+        with pytest.raises(KeyboardInterrupt):
+            translate_command(options, report)
+        return report.told
+
+    assert "going on" not in told()
+    assert "going on after line 2,048" in told()
+    os.utime(model / part, ns=(1, 1))
+    assert "of other work" in told()
+
+
+def test_a_link_is_written_through(quick_model: Path, tmp_path: Path) -> None:
+    """Where a link leads the translation goes, whether there is a file yet or not; the link stays."""
+    source, folder = tmp_path / "in.txt", tmp_path / "elsewhere"
+    source.write_text("The dog is tired.\n", encoding="utf-8")
+    folder.mkdir()
+    (folder / "old.txt").write_text("old\n", encoding="utf-8")
+    for name in ("old.txt", "new.txt"):
+        link = tmp_path / f"link-to-{name}"
+        link.symlink_to(Path("elsewhere") / name)
+        done = run_heedful("translate", quick_model, "-i", source, "-o", link)
+        assert done.status == 0, done.err
+        assert link.is_symlink()
+        assert (folder / name).read_text(encoding="utf-8") not in ("", "old\n")
+    assert {path.name for path in folder.iterdir()} == {"old.txt", "new.txt"}
+
+
+def test_outputs_that_are_no_files(quick_model: Path, tmp_path: Path) -> None:
+    """A pipe (or /dev/null) would be replaced by a file; a link to itself leads nowhere."""
+    pipe, circle, lost = tmp_path / "pipe", tmp_path / "circle", tmp_path / "lost"
+    os.mkfifo(pipe)
+    circle.symlink_to(circle)
+    lost.symlink_to(tmp_path / "no folder" / "out.txt")
+    for output, reason in ((pipe, "no plain file"), (circle, "in a circle"), (lost, "there is no folder")):
+        done = run_heedful("translate", quick_model, "A dog.", "-o", output)
+        assert done.status != 0
+        assert reason in done.err
+    assert pipe.is_fifo()
+    own = tmp_path / "own.txt"
+    own.write_text("A dog.\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(own)
+    done = run_heedful("translate", quick_model, "-i", own, "-o", tmp_path / "link")
+    assert "would overwrite" in done.err
 
 
 def test_two_at_once_are_kept_apart(tmp_path: Path) -> None:

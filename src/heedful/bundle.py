@@ -26,6 +26,8 @@ from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import PairTokenizer
 
 FORMAT = 1
+PARTS = ("config.json", "tokenizer.json", "weights.safetensors")
+"""Files of the folder that decide what becomes of a text."""
 
 
 class BundleConfig(Config):

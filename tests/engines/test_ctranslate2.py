@@ -6,9 +6,11 @@ import pytest
 
 from heedful.api import load
 from heedful.decoding.config import SearchConfig
+from heedful.engines.ctranslate2 import POSITIONS
 from heedful.engines.lines import translate_lines
-from heedful.engines.segmented import SegmentedEngine
+from heedful.engines.segmented import Job, SegmentedEngine
 from heedful.errors import HeedfulError
+from heedful.text.links import Link
 
 SENTENCES = [
     "The dog is tired.",
@@ -62,6 +64,21 @@ def test_links_reach_over_the_whole_text(native: SegmentedEngine) -> None:
     assert all((source >= 4) == (target >= first) for source, target in links)
 
 
+@pytest.mark.parametrize("mark", ["\ufeff", "\0", "\ufeff\0"])
+def test_links_count_words_that_are_not_read(native: SegmentedEngine, mark: str) -> None:
+    """A byte-order mark between spaces is a word of the text, but none that the model reads."""
+
+    def links(text: str) -> tuple[Link, ...]:
+        return native.translate([text], details=True)[0].alternatives[0].alignment
+
+    plain = links("The dog is tired.")
+    assert {source for source, _ in plain} >= {1, 2}
+    assert links(f"{mark}The dog is tired.") == plain
+    assert links(f"{mark} The dog is tired.") == tuple((one + 1, other) for one, other in plain)
+    moved = tuple((one + (one > 1), other) for one, other in plain)
+    assert links(f"The dog {mark} is tired.") == moved
+
+
 def test_prefix_score_and_stream(native: SegmentedEngine, quick: SegmentedEngine) -> None:
     search = SearchConfig(beam=3)
     texts, prefixes = ["The dog is tired.", "I am a student."], ["Le chat", ""]
@@ -73,6 +90,33 @@ def test_prefix_score_and_stream(native: SegmentedEngine, quick: SegmentedEngine
     for prefix in ("", "Le chat"):
         streamed = "".join(quick.stream(texts[0], greedy, prefix))
         assert streamed == native.translate(texts[:1], greedy, [prefix])[0].text
+
+
+def test_a_sentence_that_does_not_end_is_cut_alike_alone_and_in_company(quick: SegmentedEngine) -> None:
+    search = SearchConfig(beam=4, n_best=4, extra_length=2)
+    texts = ["The dog is tired." * number for number in range(1, 4)] + ["x " * 20, "I am a", "y z " * 8]
+    jobs = [Job(number, quick._encoded(text), []) for number, text in enumerate(texts)]
+    together = quick._searched(jobs, search, False)
+    alone = [quick._searched([job], search, False)[0] for job in jobs]
+    assert not all(each[0].complete for each in alone)  # or nothing was tried
+    for ours, theirs in zip(together, alone, strict=True):
+        assert [each.tokens for each in ours] == [each.tokens for each in theirs]
+        assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
+
+
+def test_more_tokens_than_positions(native: SegmentedEngine, quick: SegmentedEngine) -> None:
+    """CTranslate2's table of positions ends; the engine does not."""
+    long = "Le chien est " * (POSITIONS // 3 + 10)
+    for pair in (["The dog."], [long]), ([long], ["Le chien."]):
+        (ours,), (theirs,) = (engine.score(*pair) for engine in (native, quick))
+        assert theirs.token_log_probabilities == ours.token_log_probabilities
+    short = quick.score(["The dog."], ["Le chien."])
+    assert quick.score(["The dog."] * 2, [long, "Le chien."])[1:] == short
+    search = SearchConfig(beam=1, extra_length=2)
+    prefix = ["The dog is tired."], search, [long]
+    (ours,), (theirs,) = (engine.translate(*prefix) for engine in (native, quick))
+    assert theirs.text == ours.text
+    assert len(theirs.alternatives[0].tokens) > POSITIONS
 
 
 def test_sampling_is_pytorchs(native: SegmentedEngine, quick: SegmentedEngine) -> None:

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -135,6 +137,70 @@ def test_two_processes_wait_for_each_other(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     assert [run.communicate(timeout=120)[0].strip() for run in runs] == ["CTranslate2 int8"] * 3
+
+
+def test_every_setting_of_a_model_has_been_thought_of() -> None:
+    """A new setting must be put into one of the two lists, or it is refused."""
+    known = {*ctranslate2.CHOICES, *ctranslate2.EXPRESSED}
+    assert set(ModelConfig.model_fields) == known
+    for name, values in ctranslate2.CHOICES.items():
+        assert set(values) <= set(get_args(ModelConfig.model_fields[name].annotation))
+
+
+class Gated(ModelConfig):
+    """A model of tomorrow."""
+
+    gate: bool = False
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"activation": "swish"}, "model.activation = 'swish'"),
+        ({"positions": "rotary"}, "model.positions = 'rotary'"),
+        ({"norm": "sandwich"}, "model.norm = 'sandwich'"),
+        ({"positions": "learned", "longest": 100_001}, "learned positions has more than 100,000 rows"),
+    ],
+)
+def test_what_cannot_be_expressed_is_refused(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    bundle = variant("post", "sinusoidal", "relu", True, True)
+    assert ctranslate2.why_not(bundle.config.model) == ""
+    model = bundle.config.model.model_copy(update=change)  # unchecked: such models may come
+    assert reason in ctranslate2.why_not(model)
+    strange = replace(bundle, config=bundle.config.model_copy(update={"model": model}))
+    with pytest.raises(HeedfulError, match="cannot be a CTranslate2 model") as error:
+        export(strange, tmp_path / "out")
+    assert reason in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_unknown_setting_is_refused() -> None:
+    config = Gated(**variant("post", "sinusoidal", "relu", True, True).config.model.model_dump())
+    assert "model.gate" in ctranslate2.why_not(config)
+
+
+def test_a_model_that_cannot_be_expressed_stays_with_pytorch(tmp_path: Path) -> None:
+    config = variant("post", "learned", "relu", True, True).config.model.model_dump()
+    tokenizer = new_tokenizer("bpe")
+    model = ModelConfig.checked({**config, "longest": 100_001, "width": 6})
+    Bundle(BundleConfig(model=model, longest_source=40), tokenizer, Transformer(model)).save(tmp_path)
+    engine = load(tmp_path, device="cpu")
+    assert engine.name.startswith("PyTorch (its table of learned positions has more than 100,000 rows")
+    assert engine.translate(["The dog."], SearchConfig(beam=1, extra_length=3))[0].alternatives
+    with pytest.raises(HeedfulError, match="more than 100,000 rows"):
+        load(tmp_path, device="cpu", engine="ctranslate2")
+    assert not (tmp_path / "ctranslate2").exists()
+
+
+def test_beyond_the_last_position_it_is_said_what_to_do(tmp_path: Path) -> None:
+    bundle = variant("post", "learned", "relu", True, True)  # up to 64 tokens
+    export(bundle, tmp_path)
+    quick = CTranslate2Engine(bundle, tmp_path, precision="float32", workers=1)
+    long = "Le chien est fatigué. " * 40
+    for pair in (SOURCES[:1], [long]), ([long], TARGETS[:1]):
+        with pytest.raises(HeedfulError, match="learned positions end at 64") as error:
+            quick.score(*pair)
+        assert "shorter sentences" in error.value.hint
 
 
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

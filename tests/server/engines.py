@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from heedful.decoding.config import SearchConfig
-from heedful.engines.base import Alternative, Translation
+from heedful.engines.base import Alternative, Continuation, Translation
 from heedful.text.sentences import Segment, split_sentences
 
 
@@ -65,6 +65,15 @@ class FakeEngine:
             if word == "poison":
                 raise ZeroDivisionError(word)
             yield word.upper() + " "
+
+    def continuations(
+        self, text: str, prefix: str = "", search: SearchConfig | None = None, count: int = 8
+    ) -> list[Continuation]:
+        found = self.translate([text] * count, search, [prefix] * count)
+        return [
+            Continuation("▁" + text.upper(), place, 1 / (place + 2), text.upper(), each)
+            for place, each in enumerate(found)
+        ]
 
 
 def _alternative(text: str, rank: int) -> Alternative:

@@ -26,6 +26,7 @@ OPERATIONS = [
     ("POST", "/v2/translate"),
     ("GET", "/v2/languages"),
     ("POST", "/api/translate"),
+    ("POST", "/api/alternatives"),
     ("GET", "/health"),
     ("GET", "/ready"),
     ("GET", "/metrics"),
@@ -50,13 +51,14 @@ def address() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def description(address: str) -> Any:
-    """The description; for our own route with the languages that there are, or no request would get far."""
+    """The description; for our own routes with the languages that there are, or no request would get far."""
     import schemathesis
 
     found = ask(address, "/openapi.json").json
-    body = found["paths"]["/api/translate"]["post"]["requestBody"]["content"]["application/json"]
-    for name in ("source", "target"):
-        body["schema"]["properties"][name]["enum"] = ["en", "fr"]
+    for path in ("/api/translate", "/api/alternatives"):
+        body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        for name in ("source", "target"):
+            body["schema"]["properties"][name]["enum"] = ["en", "fr"]
     return schemathesis.openapi.from_dict(found)
 
 

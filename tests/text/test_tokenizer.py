@@ -124,6 +124,17 @@ def test_an_unknown_word_is_spelled_in_characters_and_bytes() -> None:
     ]
 
 
+def test_pieces_are_found_by_how_they_begin(tokenizer: Tokenizer) -> None:
+    ids = tokenizer.encode("the 世")
+    assert tokenizer.spelled([PAD, *ids, END]) == "▁the▁世".encode()
+    for start in (b"", "▁".encode(), "世".encode()[:1]):
+        found = tokenizer.beginning_with(start)
+        spelled = {identity: tokenizer.spelled([identity]) for identity in range(tokenizer.size)}
+        assert found == [each for each, text in spelled.items() if text and text.startswith(start)]
+        assert not {PAD, END, UNKNOWN, tokenizer.tag("fr")} & {*found}
+    assert ids[0] in tokenizer.beginning_with("▁".encode())
+
+
 def test_words_number_the_pieces() -> None:
     tokenizer = TOKENIZERS["character"]
     ids = [tokenizer.tag("fr"), *tokenizer.encode("it didn't.é"), END]

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from uuid import uuid4
 
 from heedful.api import load
+from heedful.bundle import PARTS
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.commands.resuming import by_column, by_field, by_order, of_file, resumed
 from heedful.corpora.formats import check_readable
@@ -115,7 +116,7 @@ def _to_file(work: _Work, options: TranslateOptions, report: Reporter) -> int:
     lasting = source is not None and source.is_file()
     identity = {
         "input": of_file(source) if lasting and source else uuid4().hex,
-        "model": of_file(options.model / "weights.safetensors"),
+        "model": [of_file(options.model / name) for name in PARTS],
         "engine": work.engine.name,
         "search": json.loads(work.search.model_dump_json()),
         "prefix": work.prefix,
@@ -123,7 +124,7 @@ def _to_file(work: _Work, options: TranslateOptions, report: Reporter) -> int:
     }
     number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.form]
     total = count_lines(source) if lasting and source else None
-    with resumed(options.output, identity, number, report) as (file, done):
+    with resumed(_place(options.output), identity, number, report) as (file, done):
         lines = islice(_given(options, report), done, None)
         with report.task("translating", total, done, "lines") as task:
             found = work.translated(lines, waiting=not lasting)
@@ -161,9 +162,20 @@ def _check(options: TranslateOptions) -> None:
     if options.source:
         check_readable(options.source)
     if options.output:
-        check_writable(options.output)
-        if options.source and options.output.resolve() == options.source.resolve():
+        check_writable(_place(options.output))
+        if options.source and _place(options.output) == options.source.resolve():
             raise HeedfulError("--output would overwrite --input", hint="name another file")
+
+
+def _place(output: Path) -> Path:
+    """Where a link leads: renaming a file onto the link itself would leave a file instead of it."""
+    try:
+        place = output.resolve()
+    except (OSError, RuntimeError):  # RuntimeError up to Python 3.12
+        raise HeedfulError(f"{output} is a link that leads round in a circle") from None
+    if place.exists() and not place.is_file() and not place.is_dir():  # such as /dev/null or a pipe
+        raise HeedfulError(f"{output} is no plain file", hint="leave out --output to write to the terminal")
+    return place
 
 
 def _lines(path: Path, report: Reporter) -> Iterator[str]:

@@ -47,6 +47,22 @@ class Translation:
         return self.alternatives[0].score
 
 
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """One way to go on after what is written, and where it leads."""
+
+    piece: str
+    """The next token as it stands in the vocabulary; "</s>" says that the sentence ends here."""
+    token: int
+    """Its id."""
+    probability: float
+    """What the model gives it among all tokens; if the prefix ends inside a word, among all ways to go on."""
+    word: str
+    """The whole word of the translation that it belongs to; empty at the end."""
+    translation: Translation
+    """The best translation that begins so."""
+
+
 class Engine(Protocol):
     """A model at work."""
 
@@ -76,4 +92,14 @@ class Engine(Protocol):
 
     def stream(self, text: str, search: SearchConfig | None = None, prefix: str = "") -> Iterator[str]:
         """The translation of one text bit by bit, as it is written: greedy or sampled."""
+        ...
+
+    def continuations(
+        self, text: str, prefix: str = "", search: SearchConfig | None = None, count: int = 8
+    ) -> list[Continuation]:
+        """The likeliest next tokens after ``prefix``, likeliest first, each with the translation it leads to.
+
+        For one sentence. After a prefix that ends with a space a new word begins, or the sentence ends. If it
+        ends inside a word, a token may replace the word's beginning and complete it.
+        """
         ...

@@ -1,10 +1,12 @@
 """The CTranslate2 engine: the same model several times as fast on a CPU.
 
-Tokens go in and out as their ids' digits. Sampling stays with PyTorch, whose draws a seed repeats.
+Tokens go in and out as their ids' digits. Sampling stays with PyTorch, whose draws a seed repeats, and so
+does what is longer than the table of positions.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,8 @@ from heedful.text.tokenizer import END
 
 BATCH_TOKENS = 2048
 """Source tokens that a worker takes at a time, padding included."""
+POSITIONS = 4096
+"""Rows of a converted model's table of sines, beyond which CTranslate2 cannot go."""
 
 
 class CTranslate2Engine(SegmentedEngine):
@@ -37,20 +41,26 @@ class CTranslate2Engine(SegmentedEngine):
         self.translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=workers, intra_threads=1
         )
+        self.positions = bundle.model.longest or POSITIONS
 
     def _searched(self, jobs: Sequence[Job], settings: SearchConfig, details: bool) -> list[list[Hypothesis]]:
-        if settings.method == "sample":
-            return NativeEngine(self.bundle)._searched(jobs, settings, details)
+        found: dict[int, list[Hypothesis]] = {}
+        for quick, search in ((False, NativeEngine(self.bundle)._searched), (True, self._searched_quickly)):
+            places = [i for i, job in enumerate(jobs) if self._is_quick(job, settings) == quick]
+            if places:
+                found |= zip(places, search([jobs[i] for i in places], settings, details), strict=True)
+        return [found[i] for i in range(len(jobs))]
+
+    def _is_quick(self, job: Job, settings: SearchConfig) -> bool:
+        longest = max(len(job.ids) + 1, self._limit(job, settings))
+        return settings.method != "sample" and longest <= self.positions
+
+    def _searched_quickly(
+        self, jobs: Sequence[Job], settings: SearchConfig, details: bool
+    ) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = [[] for _ in jobs]
-        waiting = []
-        # Each call has one longest output: a short sentence that does not end should not run on to it.
-        for group in _similar([len(job.ids) for job in jobs]):
-            waiting.append(
-                (group, self._begun([jobs[i] for i in group], settings, details and settings.beam == 1))
-            )
-        for group, results in waiting:
-            for i, result in zip(group, results, strict=True):
-                found[i] = self._ranked(jobs[i], result.result(), settings)
+        for i, result in self._results(jobs, settings, details and settings.beam == 1).items():
+            found[i] = self._ranked(jobs[i], result, settings)
         found = self._with_scores(jobs, found, settings, details)
         found = [each[: settings.n_best] for each in found]
         if details and settings.beam > 1:  # CTranslate2 gives some beams the attention of others
@@ -60,6 +70,28 @@ class CTranslate2Engine(SegmentedEngine):
                 for job, each in zip(jobs, found, strict=True)
             ]
         return found
+
+    def _results(self, jobs: Sequence[Job], settings: SearchConfig, attention: bool) -> dict[int, Any]:
+        """What CTranslate2 finds, by the place of each job that has words."""
+        # Each call has one longest output: a short sentence that does not end should not run on to it.
+        found = dict(self._grouped(jobs, _similar([len(job.ids) for job in jobs]), settings, attention))
+        if settings.beam == 1:
+            return found
+        # A beam that went on beyond its sentence's own limit has dropped what was best there: it is searched
+        # again in the company of the same limit. What is greedy needs only be cut.
+        runaways: dict[int, list[int]] = defaultdict(list)
+        for i, result in found.items():
+            limit = self._limit(jobs[i], settings)
+            if any(len(names) > limit for names in result.hypotheses):
+                runaways[limit].append(i)
+        return found | dict(self._grouped(jobs, list(runaways.values()), settings, attention))
+
+    def _grouped(
+        self, jobs: Sequence[Job], groups: Sequence[list[int]], settings: SearchConfig, attention: bool
+    ) -> Iterable[tuple[int, Any]]:
+        """The results of some jobs, by their places; all groups are begun before the first is waited for."""
+        begun = [(group, self._begun([jobs[i] for i in group], settings, attention)) for group in groups]
+        return ((i, one.result()) for group, results in begun for i, one in zip(group, results, strict=True))
 
     def _begun(self, jobs: Sequence[Job], settings: SearchConfig, attention: bool) -> list[Any]:
         """Start the search of some sentences; the results can be waited for."""
@@ -121,6 +153,18 @@ class CTranslate2Engine(SegmentedEngine):
         return [_best_first(each) for each in found]
 
     def _scored(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+        lengths = [max(map(len, pair)) + 1 for pair in zip(sources, targets, strict=True)]
+        found: dict[int, list[float]] = {}
+        for quick, score in ((False, NativeEngine(self.bundle)._scored), (True, self._scored_quickly)):
+            places = [i for i, length in enumerate(lengths) if (length <= self.positions) == quick]
+            if places:
+                gained = score([sources[i] for i in places], [targets[i] for i in places])
+                found |= zip(places, gained, strict=True)
+        return [found[i] for i in range(len(lengths))]
+
+    def _scored_quickly(
+        self, sources: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> list[list[float]]:
         results = self.translator.score_batch(
             [_names([*ids, END]) for ids in sources],
             [_names(ids) for ids in targets],
@@ -131,10 +175,11 @@ class CTranslate2Engine(SegmentedEngine):
         return [list(result.log_probs) for result in results]
 
     def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
-        if settings.method == "sample":
+        job = Job(0, ids, prefix)
+        if not self._is_quick(job, settings):
             yield from NativeEngine(self.bundle)._written(ids, prefix, settings)
             return
-        limit = self._limit(Job(0, ids, prefix), settings)
+        limit = self._limit(job, settings)
         steps = self.translator.generate_tokens(
             _names([*ids, END]),
             _names(prefix) or None,
@@ -173,8 +218,8 @@ def _similar(lengths: Sequence[int]) -> list[list[int]]:
 def _hypothesis(
     names: list[str], score: float, attention: Any, settings: SearchConfig, limit: int
 ) -> Hypothesis:
-    """Ours from theirs. What is longer than its limit, being searched with longer ones, is cut; its score is
-    then unknown (nan)."""
+    """Ours from theirs. What is longer than its limit, being written greedily with longer ones, is cut; its
+    score is then unknown (nan)."""
     ids = [int(name) for name in names]
     kept = ids[:limit]
     complete = bool(kept) and kept[-1] == END

@@ -12,10 +12,12 @@ from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
-from heedful.engines.base import Alternative, Translation
+from heedful.engines.base import Alternative, Continuation, Translation
+from heedful.engines.next_tokens import likeliest_next
 from heedful.errors import HeedfulError
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
+from heedful.text.tokenizer import END
 
 
 class Job(NamedTuple):
@@ -117,6 +119,61 @@ class SegmentedEngine(ABC):
                 shown = whole
         yield whole[len(shown) :]
 
+    def continuations(
+        self, text: str, prefix: str = "", search: SearchConfig | None = None, count: int = 8
+    ) -> list[Continuation]:
+        """The likeliest next tokens after ``prefix``, likeliest first, each with the translation it leads to.
+
+        None for a text without words.
+        """
+        if count < 1:
+            raise HeedfulError(f"{count} continuations cannot be given", hint="ask for one or more")
+        settings = search or self.bundle.config.search
+        segments = self.segments(text)
+        ids, forced = self._sentence(segments), self._prefix(prefix)
+        if not ids:
+            return []
+        new_word = bool(forced) and prefix[-1].isspace()
+        likeliest = likeliest_next(self.bundle, ids, forced, count, new_word=new_word)
+        going_on = [each for each in likeliest if each.token != END]
+        jobs = [Job(0, ids, [*forced[: each.kept], each.token]) for each in going_on]
+        found = dict(zip(going_on, self._searched(jobs, settings, False), strict=True))
+        if len(going_on) < len(likeliest):
+            ending = next(each for each in likeliest if each.token == END)
+            [gained] = self._scored([ids], [forced])
+            found[ending] = [new_hypothesis(forced, gained, alpha=settings.length_penalty, complete=True)]
+        return [
+            Continuation(
+                self.bundle.tokenizer.target.vocabulary.pieces[each.token],
+                each.token,
+                each.probability,
+                self._word(found[each][0].tokens, each.kept),
+                self._joined(
+                    text, segments, [found[each] if part.text else [] for part in segments], settings
+                ),
+            )
+            for each in likeliest
+        ]
+
+    def _sentence(self, segments: Sequence[Segment]) -> list[int]:
+        """The ids of the only segment with words; none if there is none."""
+        texts = [segment.text for segment in segments if segment.text]
+        if len(texts) > 1:
+            raise HeedfulError(
+                f"continuations are for one sentence, and this text has {len(texts)} parts",
+                hint="give the sentence alone, with what its own translation begins with",
+            )
+        return self._encoded(texts[0]) if texts else []
+
+    def _word(self, tokens: Sequence[int], place: int) -> str:
+        """The word that the token in this place is of; empty at the end."""
+        if place >= len(tokens):
+            return ""
+        target = self.bundle.tokenizer.target
+        numbers = target.words(tokens)
+        word = [token for token, number in zip(tokens, numbers, strict=True) if number == numbers[place]]
+        return target.decode(word).strip()
+
     # ---- text to jobs
 
     def segments(self, text: str) -> list[Segment]:
@@ -192,13 +249,20 @@ class SegmentedEngine(ABC):
         tokenizer, before, written = self.bundle.tokenizer, "", ""
         for part, segment, text in zip(parts, segments, texts, strict=True):
             if part.attention is not None:
-                words = clean_sentence(segment.text, self.bundle.config.normalize).split()
-                ids = self._encoded(segment.text)
-                source = tokenizer.source.within(ids, words)
+                ids, words = self._encoded(segment.text), self._read_words(segment.text)
+                source = tokenizer.source.within(ids, [word for _, word in words])
                 target = tokenizer.target.within(part.tokens, text.split())
                 for one, other in word_links(part.attention[:, : len(ids)], source, target):
-                    yield one + _words_before(before), other + _words_before(written)
+                    yield words[one][0] + _words_before(before), other + _words_before(written)
             before, written = before + segment.text + segment.separator, written + text + segment.separator
+
+    def _read_words(self, text: str) -> list[tuple[int, str]]:
+        """The words that the model reads, each with its place in the text.
+
+        Cleaning leaves nothing of some, such as a byte-order mark between spaces: they count all the same.
+        """
+        cleaned = (clean_sentence(word, self.bundle.config.normalize) for word in text.split())
+        return [(place, word) for place, word in enumerate(cleaned) if word]
 
 
 def _words_before(text: str) -> int:

@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor, nn
 
-from heedful.bundle import Bundle
+from heedful.bundle import PARTS, Bundle
+from heedful.engines.ctranslate2 import POSITIONS
 from heedful.errors import HeedfulError
 from heedful.files import locked, write_json
 from heedful.model.attention import MultiHeadAttention
@@ -27,8 +28,28 @@ Precision = Literal["float32", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
 LAYOUT = 1
 """Grows when the conversion changes, so that old files are made again."""
-POSITIONS = 4096
-"""Rows of the position table, which CTranslate2 cannot go beyond; longer text is split before."""
+CHOICES = {"positions": ("sinusoidal", "learned"), "norm": ("post", "pre"), "activation": ("relu", "gelu")}
+"""Settings of a model of which only these values can be expressed."""
+EXPRESSED = frozenset(
+    {
+        "width",
+        "heads",
+        "encoder_layers",
+        "decoder_layers",
+        "feed_forward_width",
+        "longest",
+        "attention_bias",
+        "source_vocabulary",
+        "target_vocabulary",
+        "tie_output",  # the output layer and the embeddings are written out, shared or not
+        "joint",
+        "dropout",  # of training only
+        "attention_dropout",
+        "activation_dropout",
+    }
+)
+"""Settings of which every value can be expressed."""
+LONGEST_TABLE = 100_000
 NEVER = -1e4
 """Bias of a word that must never be written: the padding, which is also the start."""
 
@@ -47,10 +68,22 @@ def require() -> None:
 
 
 def why_not(config: ModelConfig) -> str:
-    """Why a model cannot be expressed; empty if it can."""
-    if config.positions == "learned" and config.longest > 100_000:
-        return "its table of learned positions is too long"
+    """Why a model cannot be expressed; empty if it can. What is not known here is refused."""
+    for name in type(config).model_fields:
+        if name in CHOICES and getattr(config, name) not in CHOICES[name]:
+            return f"there is no way to express model.{name} = {getattr(config, name)!r}"
+        if name not in CHOICES and name not in EXPRESSED:
+            return f"there is no way to express model.{name}"
+    if config.positions == "learned" and config.longest > LONGEST_TABLE:
+        return f"its table of learned positions has more than {LONGEST_TABLE:,} rows"
     return ""
+
+
+def check_expressible(config: ModelConfig) -> None:
+    """An error with the reason, if a model cannot be expressed."""
+    reason = why_not(config)
+    if reason:
+        raise HeedfulError(f"this cannot be a CTranslate2 model: {reason}", hint="use --engine pytorch")
 
 
 def converted(folder: Path, bundle: Bundle, precision: Precision) -> Path:
@@ -58,9 +91,7 @@ def converted(folder: Path, bundle: Bundle, precision: Precision) -> Path:
 
     Where the folder cannot be written, the error says so.
     """
-    reason = why_not(bundle.config.model)
-    if reason:
-        raise HeedfulError(f"{folder} cannot be a CTranslate2 model: {reason}", hint="use --engine pytorch")
+    check_expressible(bundle.config.model)
     require()
     kept = folder / "ctranslate2"
     result = kept / precision
@@ -88,6 +119,7 @@ def forget(folder: Path, precision: Precision) -> None:
 
 def export(bundle: Bundle, folder: Path, precision: Precision = "float32") -> None:
     """Write a CTranslate2 model: model.bin, config.json and both vocabularies."""
+    check_expressible(bundle.config.model)
     require()
     specification = _specification(bundle)
     specification.validate()
@@ -111,7 +143,7 @@ def _is_current(folder: Path, wanted: dict[str, Any]) -> bool:
 def _fingerprint(folder: Path) -> str:
     """Of what the conversion depends on: the weights, their shape, the vocabularies."""
     digest = hashlib.blake2b(digest_size=16)
-    for name in ("config.json", "tokenizer.json", "weights.safetensors"):
+    for name in PARTS:
         with (folder / name).open("rb") as file:
             digest.update(hashlib.file_digest(file, "blake2b").digest())
     return digest.hexdigest()

@@ -12,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 import heedful
+from heedful.server.alternatives import alternatives_routes
 from heedful.server.config import ServerConfig
 from heedful.server.deepl import deepl_routes
 from heedful.server.guard import Guard, error_response
@@ -46,7 +47,14 @@ def new_app(directions: Directions, config: ServerConfig) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.server = server
-    for routes in (libretranslate_routes, file_routes, deepl_routes, own_routes, operations_routes):
+    for routes in (
+        libretranslate_routes,
+        file_routes,
+        deepl_routes,
+        own_routes,
+        alternatives_routes,
+        operations_routes,
+    ):
         app.include_router(routes(server))
     _answer_errors_as_json(app)
     app.add_middleware(Guard, server=server)

@@ -82,8 +82,7 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the pieces; specials and tags are silent, bytes that spell nothing become U+FFFD."""
-        spelled = b"".join([self._spelling[identity] for identity in ids])
-        return unescaped(unspaced(spelled.decode("utf-8", errors="replace")))
+        return unescaped(unspaced(self.spelled(ids).decode("utf-8", errors="replace")))
 
     def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
         """``decode`` for many."""
@@ -92,6 +91,18 @@ class Tokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces as they stand in the vocabulary, for people to look at."""
         return [self.vocabulary.pieces[identity] for identity in ids]
+
+    def spelled(self, ids: Iterable[int]) -> bytes:
+        """What the pieces spell, in UTF-8, with ▁ for spaces; specials and tags spell nothing."""
+        return b"".join([self._spelling[identity] for identity in ids])
+
+    def beginning_with(self, start: bytes) -> list[int]:
+        """The ids of the pieces whose spelling begins so; no special's does."""
+        return [
+            identity
+            for identity, spelling in enumerate(self._spelling)
+            if spelling and spelling.startswith(start)
+        ]
 
     def words(self, ids: Sequence[int]) -> list[int]:
         """For every piece the number of its word: letters, a number or symbols; specials stand alone.

@@ -1,0 +1,150 @@
+"""Alternatives at a position of a translation: what else could come next, and where each would lead."""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import ConfigDict, Field, StrictStr
+
+from heedful.config import Config
+from heedful.engines.base import Continuation
+from heedful.errors import HeedfulError
+from heedful.server.batching import Batcher
+from heedful.server.documentation import WORK_ERRORS, model_schema
+from heedful.server.parameters import check_amount, read_json, well_formed
+from heedful.server.refusal import malformed
+from heedful.server.state import Server, deadline_of
+from heedful.server.streaming import failure
+from heedful.server.texts import in_thread_if_long
+from heedful.server.translating import AUTO, Wish, detect_sources, search_of
+from heedful.server.waiting import Admission
+
+PREFIX_CHARACTERS = 1_000
+COUNT = 20
+
+
+class AlternativesRequest(Config):
+    """The body of POST /api/alternatives."""
+
+    model_config = ConfigDict(strict=True)
+
+    text: StrictStr
+    """One sentence."""
+    target: StrictStr
+    """Language to translate into."""
+    source: StrictStr = AUTO
+    """Language to translate from, or auto."""
+    prefix: StrictStr = Field("", max_length=PREFIX_CHARACTERS)
+    """What the translation begins with; after a space at its end a new word begins."""
+    count: int = Field(8, ge=1, le=COUNT)
+    """Alternatives to give, likeliest first."""
+
+
+class OneAlternative(Config):
+    """A way to go on, and the translation that it leads to."""
+
+    piece: str
+    """The next token as it stands in the vocabulary; </s> is the end."""
+    word: str
+    """The whole word that it belongs to; empty at the end."""
+    probability: float
+    """Of the token among all that could come next."""
+    text: str
+    """The best translation that goes on so."""
+    score: float
+    """Its log-probability over the length penalty."""
+
+
+class AlternativesAnswer(Config):
+    """The answer of POST /api/alternatives."""
+
+    alternatives: list[OneAlternative]
+    """Likeliest first; none for a text without words, or one in the target language already."""
+
+
+def alternatives_routes(server: Server) -> APIRouter:
+    """The route /api/alternatives."""
+    routes = APIRouter(prefix="/api", tags=["Heedful"])
+    content = {"application/json": {"schema": model_schema(AlternativesRequest)}}
+    answer = {"application/json": {"schema": model_schema(AlternativesAnswer)}}
+
+    @routes.post(
+        "/alternatives",
+        openapi_extra={"requestBody": {"required": True, "content": content}},
+        responses={200: {"content": answer}, **WORK_ERRORS},
+        response_class=Response,
+    )
+    async def alternatives(request: Request) -> Response:
+        """What could come next in the translation of one sentence, and where each would lead."""
+        server.check_key(request)
+        asked = _checked(await request.body())
+        check_amount([asked.text, asked.prefix], server.config)
+        found = await _continuations(server, asked, deadline_of(request))
+        return JSONResponse({"alternatives": [_described(each) for each in found]})
+
+    return routes
+
+
+def _checked(body: bytes) -> AlternativesRequest:
+    try:
+        asked = AlternativesRequest.checked(read_json(body))
+    except HeedfulError as error:
+        raise malformed(str(error)) from None
+    told = {"text": well_formed(asked.text), "prefix": well_formed(asked.prefix)}
+    return asked.model_copy(update=told)
+
+
+async def _continuations(server: Server, asked: AlternativesRequest, deadline: float) -> list[Continuation]:
+    source = AUTO if asked.source == AUTO else server.directions.language(asked.source)
+    wish = Wish(source, server.directions.language(asked.target), deadline=deadline)
+    [detection] = await detect_sources(server, [asked.text], wish)
+    if detection.language == wish.target:
+        return []
+    batcher = server.directions.find(detection.language, wish.target).batcher
+    segments = await in_thread_if_long(lambda: batcher.engine.segments(asked.text), [asked.text])
+    if sum(bool(segment.text) for segment in segments) > 1:  # before it waits for a worker in vain
+        raise malformed("alternatives are for one sentence; send each by itself")
+    search = search_of(batcher, wish, server.config)
+    work = partial(batcher.engine.continuations, asked.text, asked.prefix, search, asked.count)
+    # Each alternative is a translation: the queue counts them all.
+    return await _by_a_worker(batcher, work, batcher.count(asked.text) * asked.count, deadline)
+
+
+async def _by_a_worker(
+    batcher: Batcher, work: Callable[[], list[Continuation]], tokens: int, deadline: float
+) -> list[Continuation]:
+    """Some work in a worker of its own, when its turn comes.
+
+    It cannot be stopped half-way, so the worker is held until it has ended, even if nobody waits any more.
+    """
+
+    def tried() -> list[Continuation] | Exception:
+        try:
+            return work()
+        except Exception as error:
+            return error
+
+    try:
+        await batcher._turn(tokens, deadline, Admission())
+        running = asyncio.get_running_loop().run_in_executor(batcher._pool, tried)
+        running.add_done_callback(lambda _: batcher._release())
+        async with asyncio.timeout_at(deadline):
+            found = await asyncio.shield(running)
+    except TimeoutError:
+        raise batcher._refused("deadline", "the translation took too long") from None
+    if isinstance(found, Exception):
+        raise failure(found) from found
+    return found
+
+
+def _described(found: Continuation) -> dict[str, Any]:
+    return OneAlternative(
+        piece=found.piece,
+        word=found.word,
+        probability=found.probability,
+        text=found.translation.text,
+        score=found.translation.score,
+    ).model_dump()
