@@ -1,7 +1,5 @@
 """Alternatives at a position of a translation: what else could come next, and where each would lead."""
 
-import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,15 +10,12 @@ from pydantic import ConfigDict, Field, StrictStr
 from heedful.config import Config
 from heedful.engines.base import Continuation
 from heedful.errors import HeedfulError
-from heedful.server.batching import Batcher
 from heedful.server.documentation import WORK_ERRORS, model_schema
 from heedful.server.parameters import check_amount, read_json, well_formed
 from heedful.server.refusal import malformed
 from heedful.server.state import Server, deadline_of
-from heedful.server.streaming import failure
 from heedful.server.texts import in_thread_if_long
 from heedful.server.translating import AUTO, Wish, detect_sources, search_of
-from heedful.server.waiting import Admission
 
 PREFIX_CHARACTERS = 1_000
 COUNT = 20
@@ -110,34 +105,7 @@ async def _continuations(server: Server, asked: AlternativesRequest, deadline: f
     search = search_of(batcher, wish, server.config)
     work = partial(batcher.engine.continuations, asked.text, asked.prefix, search, asked.count)
     # Each alternative is a translation: the queue counts them all.
-    return await _by_a_worker(batcher, work, batcher.count(asked.text) * asked.count, deadline)
-
-
-async def _by_a_worker(
-    batcher: Batcher, work: Callable[[], list[Continuation]], tokens: int, deadline: float
-) -> list[Continuation]:
-    """Some work in a worker of its own, when its turn comes.
-
-    It cannot be stopped half-way, so the worker is held until it has ended, even if nobody waits any more.
-    """
-
-    def tried() -> list[Continuation] | Exception:
-        try:
-            return work()
-        except Exception as error:
-            return error
-
-    try:
-        await batcher._turn(tokens, deadline, Admission())
-        running = asyncio.get_running_loop().run_in_executor(batcher._pool, tried)
-        running.add_done_callback(lambda _: batcher._release())
-        async with asyncio.timeout_at(deadline):
-            found = await asyncio.shield(running)
-    except TimeoutError:
-        raise batcher._refused("deadline", "the translation took too long") from None
-    if isinstance(found, Exception):
-        raise failure(found) from found
-    return found
+    return await batcher.run(work, batcher.count(asked.text) * asked.count, deadline)
 
 
 def _described(found: Continuation) -> dict[str, Any]:

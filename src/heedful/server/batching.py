@@ -11,11 +11,11 @@ All state belongs to the event loop's thread; only ``_translated`` runs in worke
 import asyncio
 import math
 import time
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
@@ -29,6 +29,7 @@ from heedful.text.sentences import Segment
 from heedful.training.devices import available_cores
 
 LONGEST_RETRY = 60
+T = TypeVar("T")
 
 
 class ServedEngine(Engine, Protocol):
@@ -125,6 +126,30 @@ class Batcher:
                     yield part
         except TimeoutError:
             raise self._refused("deadline", "the translation took too long") from None
+
+    async def run(self, work: Callable[[], T], tokens: int, deadline: float) -> T:
+        """Some other work with the model, in a worker of its own, when its turn comes.
+
+        It cannot be stopped half-way: the worker is held until it has ended, even if nobody waits any more.
+        """
+
+        def tried() -> T | Exception:
+            try:
+                return work()
+            except Exception as error:
+                return error
+
+        try:
+            await self._turn(tokens, deadline, Admission())
+            running = asyncio.get_running_loop().run_in_executor(self._pool, tried)
+            running.add_done_callback(lambda _: self._release())
+            async with asyncio.timeout_at(deadline):
+                found = await asyncio.shield(running)
+        except TimeoutError:
+            raise self._refused("deadline", "the translation took too long") from None
+        if isinstance(found, Exception):
+            raise failure(found) from found
+        return found
 
     def count(self, text: str) -> int:
         """Source tokens of a text, with the one that ends it."""
