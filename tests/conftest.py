@@ -1,6 +1,7 @@
 """Shared by all tests: the command line as a real process, and one small trained model."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
+
+# A shell's background jobs ignore Ctrl-C, and so would the processes of our tests.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 QUICK_SETTINGS = [
     "preset=demo",
