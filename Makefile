@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow check format bench figures clean
+.PHONY: demo test test-slow check check-page format bench figures clean
 
 demo: .venv/runtime
 	$(BIN)/heedful demo
@@ -19,6 +19,11 @@ check: .venv/dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+# The types of the page's modules; TypeScript is fetched for it and used for nothing else.
+check-page:
+	@if command -v npx > /dev/null; then npx --yes -p typescript tsc -p src/heedful/page; \
+	else echo "check-page: skipped, there is no npx (Node.js) on this machine"; fi
+
 format: .venv/dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -29,7 +34,7 @@ bench: .venv/dev
 # The pictures of the documents, from the two demo models.
 SENTENCE := The animal didn't cross the street because it was too tired.
 LOOK := --format png --quiet
-figures: .venv/runtime
+figures: .venv/dev
 	$(BIN)/heedful demo
 	$(BIN)/heedful demo --taught-head
 	$(BIN)/heedful explain positions --figure docs/figures/positions.png
@@ -44,6 +49,7 @@ figures: .venv/runtime
 	cp demo/pictures/gradient.png docs/figures/gradient.png
 	cp demo/pictures/training.png docs/figures/training.png
 	cp demo/taught/encoder-layer-2-head-1-word-8.png docs/figures/taught-it.png
+	$(BIN)/python docs/figures/page_pictures.py demo/model docs/figures
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
@@ -52,7 +58,7 @@ clean:
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) torch
-	$(PIP) --editable .
+	$(PIP) --editable '.[all]'
 	touch $@
 
 .venv/dev: .venv/runtime

@@ -81,3 +81,19 @@ def quick_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -
     done = run_heedful(*quick_train_words(grammar_pairs, folder))
     assert done.status == 0, done.err
     return folder
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, Result]":
+    """The folder of ``heedful demo``, trained once for all tests, and what the command said."""
+    given = os.environ.get("HEEDFUL_DEMO")  # one that is trained already saves a minute
+    folder = Path(given) if given else tmp_path_factory.mktemp("demo") / "demo"
+    done = run_heedful("demo", "-o", folder, seconds=900)
+    assert done.status == 0, done.err
+    return folder, done
+
+
+@pytest.fixture(scope="session")
+def demo_model(demo: "tuple[Path, Result]") -> Path:
+    """The demo's model: it knows what "it" means."""
+    return demo[0] / "model"

@@ -14,6 +14,7 @@ LAYERS = [
     {"cli_corpus"},
     {"demo", "commands"},
     {"server"},
+    {"page"},
     {"api"},
     {"presets", "inspection", "interop"},
     {"training", "engines"},

@@ -64,7 +64,7 @@ def _halves(page: str) -> tuple[str, str]:
 
 
 def test_public_names() -> None:
-    assert heedful.__all__ == ["HeedfulError", "StoppedError", "load", "resume", "train"]
+    assert heedful.__all__ == ["HeedfulError", "StoppedError", "load", "record", "resume", "show", "train"]
     for name in heedful.__all__:
         assert getattr(heedful, name)
 

@@ -48,14 +48,26 @@ def demo(
         bool,
         typer.Option("--taught-head", help='Teach one head what "it" means, by an extra loss; labelled so.'),
     ] = False,
+    page: Annotated[
+        bool, typer.Option(help="End at the web page, if this is a terminal and the server is installed.")
+    ] = True,
     quiet: Quiet = False,
 ) -> None:
-    """Train on the built-in English-French corpus in about a minute, and translate."""
-    from heedful.demo import run_demo
+    """Train on the built-in English-French corpus in about a minute, translate, and see inside."""
+    from heedful.demo import demo_model, run_demo
     from heedful.progress import Reporter
 
-    for line in run_demo(folder, again=again, taught=taught, report=Reporter(quiet=quiet)):
+    report = Reporter(quiet=quiet)
+    for line in run_demo(folder, again=again, taught=taught, report=report):
         print(line, flush=True)
+    if page and sys.stdin.isatty() and sys.stdout.isatty():
+        from heedful.commands.serve import ServeOptions, missing_package, serve_command
+
+        if not missing_package():
+            print(flush=True)
+            told = {"port": 0}
+            options = ServeOptions((str(demo_model(folder, taught)),), told=told, open_page=True)
+            serve_command(options, report)
 
 
 @app.command()
@@ -210,11 +222,13 @@ def serve(
     engine: Engine = "auto",
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Serve models over HTTP, for clients of LibreTranslate and DeepL and our own.
+    """Serve models over HTTP: a web page, and the clients of LibreTranslate and DeepL and our own.
 
     \b
+    heedful serve my-model --open
     heedful serve en-de-model de-en-model
     heedful serve my-model=en-fr --port 8080 --set server.queue_tokens=100000
     """
@@ -223,7 +237,7 @@ def serve(
 
     address = {"host": host, "port": port}
     told = {name: value for name, value in address.items() if value is not None}
-    options = ServeOptions(tuple(models), key_file, engine, device, told, tuple(settings))
+    options = ServeOptions(tuple(models), key_file, engine, device, told, tuple(settings), open_page)
     serve_command(options, Reporter(quiet=quiet))
 
 
@@ -304,7 +318,13 @@ def inspect(
     model: Model,
     sentence: Annotated[str | None, typer.Argument(help="The sentence to look at.")] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A folder for pictures; a file for --alignments.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="A folder for pictures, page.html for a page, record.safetensors for all numbers; "
+            "a file for --alignments.",
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="A translation; else the model's own.")] = None,
     form: Annotated[str | None, typer.Option("--format", help="png, svg or both (if not given).")] = None,
@@ -336,6 +356,7 @@ def inspect(
 
     \b
     heedful inspect MODEL "A sentence." -o pictures
+    heedful inspect MODEL "A sentence." -o page.html
     heedful inspect MODEL --alignments pairs.tsv -o pairs.align
     heedful inspect MODEL --heads pairs.tsv
     heedful inspect demo/model --grammar

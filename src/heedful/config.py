@@ -17,6 +17,8 @@ from heedful.errors import HeedfulError
 
 Settings = dict[str, Any]
 """Plain nested settings, as a TOML file gives them: not yet checked."""
+LONGEST_SHOWN = 200
+"""Characters of a wrong value that its error repeats."""
 
 
 class Config(BaseModel):
@@ -98,7 +100,7 @@ def _explained(error: ValidationError, config: type[Config]) -> HeedfulError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return HeedfulError(f"unknown setting {name!r}", hint=_suggestion(first["loc"], config))
+        return HeedfulError(f"unknown setting {_shown(name)}", hint=_suggestion(first["loc"], config))
     if first["type"] == "value_error":  # raised by our own validators: already in our words
         cause = first["ctx"]["error"]
         problem, _, hint = str(cause).partition("\n")
@@ -110,7 +112,13 @@ def _complaint(detail: ErrorDetails) -> str:
     if detail["type"] == "missing":
         return "missing"
     message = detail["msg"].removeprefix("Input should be ")
-    return f"{detail['input']!r} should be {message}"
+    return f"{_shown(detail['input'])} should be {message}"
+
+
+def _shown(value: object) -> str:
+    """As Python writes it, but not all of a long one."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."
 
 
 def _suggestion(location: tuple[int | str, ...], config: type[Config]) -> str:
@@ -132,6 +140,8 @@ def _suggestion(location: tuple[int | str, ...], config: type[Config]) -> str:
 
 
 def _description(location: tuple[int | str, ...], config: type[Config]) -> str:
+    if not location:  # a name that is no text
+        return ""
     field = _section(location[:-1], config).model_fields.get(str(location[-1]))
     return (field.description or "") if field else ""
 

@@ -29,7 +29,7 @@ TAUGHT: Settings = {"layer": 2, "head": 1}
 
 def run_demo(folder: Path, *, again: bool, taught: bool, report: Reporter) -> Iterator[str]:
     """Train (or take the model that is there), examine on unseen noun pairs, translate: lines to print."""
-    model = folder / ("taught-model" if taught else "model")
+    model = demo_model(folder, taught)
     if again:
         shutil.rmtree(model, ignore_errors=True)
     engine = _trained(folder, model, taught, report)
@@ -44,7 +44,13 @@ def run_demo(folder: Path, *, again: bool, taught: bool, report: Reporter) -> It
         where = f"encoder layer {TAUGHT['layer']} head {TAUGHT['head']}"
         yield f'A taught head: an extra loss has shown {where} to look from "it" to its noun.'
     yield f'Your turn: {_command()} translate {model} "The dog is too tired."'
-    yield f'See inside: {_command()} explain {model} "{HEADLINES[0]}" --layer 2 --head 1 --word it'
+    yield f'In numbers: {_command()} explain {model} "{HEADLINES[0]}" --layer 2 --head 1 --word it'
+    yield f"See inside, on a web page: {_command()} serve {model} --open"
+
+
+def demo_model(folder: Path, taught: bool) -> Path:
+    """Where the demo's model is kept."""
+    return folder / ("taught-model" if taught else "model")
 
 
 def _trained(folder: Path, model: Path, taught: bool, report: Reporter) -> Engine:
@@ -80,8 +86,10 @@ def antecedent_link(pair: GrammarPair) -> str:
 
 
 def _command() -> str:
-    """How the user can call us: by name where the name is known, else by the path we were called by."""
-    return "heedful" if shutil.which("heedful") else sys.argv[0]
+    """How the user can call us: by name where the name is known, else as we were called."""
+    if shutil.which("heedful"):
+        return "heedful"
+    return "python -m heedful" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
 
 
 def _examined(engine: Engine) -> float:

@@ -33,7 +33,14 @@ def demo() -> RunConfig:
         ),
         batches=BatchConfig(tokens=4096, sentences=64),
         training=TrainingConfig(
-            epochs=5, schedule="linear", rate=3e-3, warmup=100, bleu_sentences=100, held_out=400, keep=3
+            epochs=5,
+            schedule="linear",
+            rate=3e-3,
+            warmup=100,
+            bleu_sentences=100,
+            held_out=400,
+            keep=3,
+            snapshots=12,  # 0.9 MB each: the page shows how heads form
         ),
         search=SearchConfig(beam=1),
     )

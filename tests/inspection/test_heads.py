@@ -1,6 +1,7 @@
 """Habits of heads, on weights whose habits are known."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -42,7 +43,7 @@ def test_habits() -> None:
     seen = new_trace(
         [previous(5), previous(5).flip(0, 1), even, end],
         [previous(3), torch.eye(3), causal / causal.sum(1, keepdim=True), start],
-        [torch.eye(5)[[4] * 3], torch.full((3, 5), 0.2), torch.eye(5)[:3], torch.eye(5)[:3]],
+        [torch.eye(5)[[4] * 3], torch.full((3, 5), 0.2), torch.eye(5)[:3], torch.eye(5)[[2] * 3]],
     )
     profiles = head_profiles([seen, seen])
     assert [(each.kind, each.layer, each.head) for each in profiles] == [
@@ -51,7 +52,7 @@ def test_habits() -> None:
     assert [each.habit for each in profiles] == [
         *("previous word", "next word", "broad", "end sink"),
         *("previous word", "itself", "broad", "start sink"),
-        *("end sink", "broad", "", ""),
+        *("end sink", "broad", "aligner", ""),
     ]
     first, _, broad, sink = profiles[:4]
     assert first.previous == pytest.approx(4 / 5)
@@ -63,6 +64,23 @@ def test_habits() -> None:
     assert broad.distance == pytest.approx((2 * (4 + 3 + 2 + 1) + 2 * (3 + 2 * 2 + 1)) / 25, abs=0.2)
     assert sink.end == 1
     assert profiles[8].distance is profiles[8].previous is None
+
+
+def test_aligners() -> None:
+    """Each word looks at one word, and most are looked at; ends and the row of the end do not count."""
+    half = torch.tensor([[0.6, 0.4, 0.0, 0.0], [0.3, 0.0, 0.7, 0.0], [0.0, 0.0, 0.1, 0.9]])
+    one_for_all = torch.eye(4)[[1] * 3]
+    torn = torch.tensor([[0.4, 0.0, 0.0, 0.6], [0.0, 0.4, 0.0, 0.6], [0.0, 0.0, 1.0, 0.0]])
+    seen = new_trace([torch.eye(4)] * 3, [torch.eye(3)] * 3, [half, one_for_all, torn])
+    found = [each for each in head_profiles([seen]) if each.kind == "cross"]
+    assert [each.aligns for each in found] == pytest.approx(
+        [min((0.6 + 0.7) / 2, (0.6 + 0.4 + 0.7) / 3), min(1, 1 / 3), min(0.4, (0.4 + 0.4 + 1) / 3)]
+    )
+    assert [each.habit for each in found] == ["aligner", "", ""]
+    hidden = replace(seen, hidden=(1,))
+    kept = [each for each in head_profiles([hidden]) if each.kind == "cross"]
+    assert kept[0].aligns == pytest.approx(min((0.6 + 0.7) / 2, (0.6 + 0.7) / 2))
+    assert all(each.aligns is None for each in head_profiles([seen]) if each.kind != "cross")
 
 
 def test_spread_of_a_masked_row_counts_what_it_sees() -> None:

@@ -112,14 +112,14 @@ class Running:
 
 
 @contextmanager
-def served(*engines: ServedEngine, **settings: Any) -> Iterator[Running]:
+def served(*engines: ServedEngine, folder: Path = Path("fake"), **settings: Any) -> Iterator[Running]:
     """These engines behind HTTP, in a thread."""
     config = ServerConfig(**{"workers": 1, **settings})
     directions = []
     for engine in engines:
         assert engine.bundle.config.languages
         source, target = engine.bundle.config.languages
-        directions.append(Direction(source, target, Path("fake"), Batcher(engine, config)))
+        directions.append(Direction(source, target, folder, Batcher(engine, config)))
     app = new_app(Directions(directions), config)
     server = new_server(app, Reporter(quiet=True))
     listening = socket.create_server(("127.0.0.1", 0))

@@ -268,7 +268,7 @@ class TestWrongRequests:
         assert "2000000 bytes" in answer.error
 
     def test_no_such_path_or_method(self, address: str) -> None:
-        for path in ("/", "/nope", "/translate/", "/v2/nope", "/%00", "/docs"):
+        for path in ("/page/nope", "/nope", "/translate/", "/v2/nope", "/%00", "/docs"):
             assert ask(address, path).status == 404
             assert ask(address, path).error
         answer = ask(address, "/translate")

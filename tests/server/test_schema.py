@@ -7,12 +7,14 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
 
+from heedful.engines.segmented import SegmentedEngine
 from tests.server.engines import FakeEngine
 from tests.server.serving import ask, served
 
@@ -27,13 +29,27 @@ OPERATIONS = [
     ("GET", "/v2/languages"),
     ("POST", "/api/translate"),
     ("POST", "/api/alternatives"),
+    ("GET", "/api/training"),
     ("GET", "/health"),
     ("GET", "/ready"),
     ("GET", "/metrics"),
     ("GET", "/spec"),
 ]
+INSIDE = [
+    ("GET", "/api/models"),
+    ("POST", "/api/trace"),
+    ("GET", "/api/trace/{name}/tensors"),
+    ("GET", "/api/trace/{name}/cell"),
+    ("GET", "/api/trace/{name}/alternatives"),
+    ("GET", "/api/trace/{name}/page"),
+    ("GET", "/api/trace/{name}/record"),
+]
+"""These need a real model."""
+CAN_BE_WRONG = [INSIDE[place] for place in (1, 2, 3, 4)]
 EXAMPLES = 20
-"""Requests of each operation and mode."""
+"""Requests of each operation and mode ..."""
+SLOW = {"/api/trace/{name}/page": 4}
+"""... but of those that take a second."""
 EXPECTED = {
     ("positive", "/download_file/{name}"): 404,
     ("positive", "/translate_file"): 400,
@@ -71,7 +87,9 @@ def session() -> Iterator[requests.Session]:
 
 def test_all_operations_are_tried(address: str) -> None:
     paths = ask(address, "/openapi.json").json["paths"]
-    assert sorted(OPERATIONS) == sorted((method.upper(), path) for path in paths for method in paths[path])
+    assert sorted([*OPERATIONS, *INSIDE]) == sorted(
+        (method.upper(), path) for path in paths for method in paths[path]
+    )
 
 
 POSTS = [operation for operation in OPERATIONS if operation[0] == "POST"]
@@ -88,6 +106,12 @@ def test_answers_are_as_described(
     address: str, description: Any, session: requests.Session, mode: str, method: str, path: str
 ) -> None:
     """Requests that fit the description, and requests that do not."""
+    statuses = statuses_of(address, description[path][method], session, mode)
+    assert statuses[EXPECTED.get((mode, path), 200)], statuses
+
+
+def statuses_of(address: str, operation: Any, session: requests.Session, mode: str) -> Counter[int]:
+    """Make requests of an operation; every answer must be as described."""
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
@@ -102,20 +126,20 @@ def test_answers_are_as_described(
     statuses: Counter[int] = Counter()
 
     @settings(
-        max_examples=EXAMPLES,
+        max_examples=SLOW.get(operation.path, EXAMPLES),
         derandomize=True,
         database=None,
         deadline=None,
         suppress_health_check=list(HealthCheck),
     )
-    @given(description[path][method].as_strategy(generation_mode=GenerationMode(mode)))
+    @given(operation.as_strategy(generation_mode=GenerationMode(mode)))
     def run(case: Any) -> None:
         response = case.call(address, session)
         statuses[response.status_code] += 1
         case.validate_response(response, checks=applied)
 
     run()
-    assert statuses[EXPECTED.get((mode, path), 200)], statuses
+    return statuses
 
 
 def test_all_answers_are_described(address: str) -> None:
@@ -125,6 +149,70 @@ def test_all_answers_are_described(address: str) -> None:
             kinds = response["content"]
             assert all(kind["schema"] for kind in kinds.values()), (path, status)
 
+
+# ---- seeing inside, with a real model
+
+
+@pytest.fixture(scope="module")
+def inside(engine: SegmentedEngine, quick_model: Path) -> Iterator[str]:
+    """A server of a model that has heads."""
+    with served(engine, folder=quick_model) as running:
+        yield running.address
+
+
+@pytest.fixture(scope="module")
+def inside_description(inside: str) -> Any:
+    """The description, with what there is in this model and in one trace of it."""
+    import schemathesis
+
+    found = ask(inside, "/openapi.json").json
+    question = found["paths"]["/api/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    question["properties"] |= {
+        "source": {"enum": ["The dog was too tired.", "The dog was too tired. It was late.", "dog"]},
+        "model": {"enum": ["", "en-fr"]},
+        "segment": {"type": "integer", "minimum": 0, "maximum": 1},
+        "checkpoint": {"enum": [None, *ask(inside, "/api/models").json[0]["checkpoints"]]},
+        "off": {"type": "array", "items": {"enum": ["encoder.0.1", "decoder.0.0", "cross.0.1"]}},
+        "hidden": {"type": "array", "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 6}},
+        "prefix_ids": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 90}},
+    }
+    made = ask(inside, "/api/trace", {"source": "The dog was too tired."}).json
+    places = {
+        "name": {"enum": [made["id"], made["id"], "forgotten"]},
+        "names": {"enum": [*made["tensors"], "lens.ids,encoder.0.self.weights", "nothing"]},
+        "layer": {"type": "integer", "minimum": 0, "maximum": 1},
+        "head": {"type": "integer", "minimum": 0, "maximum": 2},
+        "row": {"type": "integer", "minimum": 0, "maximum": 6},
+        "step": {"type": "integer", "minimum": 0, "maximum": 6},
+    }
+    for method, path in INSIDE:
+        for parameter in found["paths"][path][method.lower()].get("parameters", []):
+            parameter["schema"] = places.get(parameter["name"], parameter["schema"])
+    return schemathesis.openapi.from_dict(found)
+
+
+@pytest.mark.parametrize(
+    ("mode", "method", "path"),
+    [*(("positive", *each) for each in INSIDE), *(("negative", *each) for each in CAN_BE_WRONG)],
+)
+def test_answers_about_the_inside_are_as_described(
+    inside: str, inside_description: Any, session: requests.Session, mode: str, method: str, path: str
+) -> None:
+    statuses = statuses_of(inside, inside_description[path][method], session, mode)
+    assert statuses[200 if mode == "positive" else 400], statuses
+
+
+@pytest.mark.parametrize("more", [{"target": "Il"}, {"target_ids": []}, {"off": ["cross.0.1"], "beam": 3}])
+def test_traces_are_as_described(
+    inside: str, inside_description: Any, session: requests.Session, more: dict[str, object]
+) -> None:
+    body = {"source": "The dog was too tired.", **more}
+    response = session.post(f"{inside}/api/trace", json=body, timeout=60)
+    assert response.status_code == 200
+    inside_description["/api/trace"]["POST"].validate_response(response)
+
+
+# ---- what no description leads to
 
 RICH = {"n_best": 3, "alignments": True, "tokens": True}
 
@@ -180,6 +268,7 @@ FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\
         ("/api/translate", "application/json", b'{"text": "a", "target": "fr", "text": 1}', 400),
         ("/api/translate", "application/json", b'{"text": "a", "target": "fr", "n_best": 1e400}', 400),
         ("/api/translate", "application/json", b"\xef\xbb\xbf{}", 400),
+        ("/api/translate", "application/json", b'{"text": "a", "target": "fr", "\\ud800": 1}', 400),
         ("/translate_file", "application/json", b'{"file": "a"}', 400),
         ("/translate_file", FORM, b"file=a&source=en&target=fr", 400),
         ("/translate_file", MULTIPART, FILE + b"--\r\n", 400),

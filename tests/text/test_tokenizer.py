@@ -135,6 +135,57 @@ def test_pieces_are_found_by_how_they_begin(tokenizer: Tokenizer) -> None:
     assert ids[0] in tokenizer.beginning_with("▁".encode())
 
 
+@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED)
+def test_spans_say_where_pieces_stand(tokenizer: Tokenizer, text: str) -> None:
+    """In order, and together all of the text but spaces; specials stand nowhere."""
+    ids = tokenizer.encode(text)
+    assert tokenizer.decode(ids) == text
+    spans = tokenizer.spans([PAD, *ids, END])
+    assert spans[0] is spans[-1] is None
+    inside = [span for span in spans if span is not None]
+    assert len(inside) == len(ids)
+    covered: set[int] = set()
+    for (start, end), piece in zip(inside, tokenizer.pieces(ids), strict=True):
+        assert 0 <= start <= end <= len(text)
+        covered |= set(range(start, end))
+        if not piece.startswith("<0x") and "\U0010fffd" not in piece:  # neither bytes nor an escape
+            assert text[start:end] == piece.lstrip("▁").replace("▁", " ")
+    assert all(one[0] <= other[0] for one, other in pairwise(inside))
+    assert all(text[place] == " " for place in range(len(text)) if place not in covered)
+
+
+def test_spans_of_bytes() -> None:
+    """The bytes of a character share its place; bytes that spell nothing have one each, or one together."""
+    tokenizer = TOKENIZERS["bpe"]
+    byte = tokenizer.vocabulary.silent
+    smile = [byte + each for each in "😀".encode()]
+    a = tokenizer.encode("xa")[-1]
+    assert tokenizer.decode([*smile, a]) == "😀a"
+    assert tokenizer.spans([*smile, a]) == [(0, 1)] * 4 + [(1, 2)]
+    assert tokenizer.spans([*smile[:2], END, *smile[2:]]) == [(0, 1)] * 2 + [None] + [(0, 1)] * 2
+    assert tokenizer.decode([*smile[:2], a, byte + 0x80, byte + 0x80]) == "\ufffda\ufffd\ufffd"
+    assert tokenizer.spans([*smile[:2], a, byte + 0x80, byte + 0x80]) == [
+        (0, 1),
+        (0, 1),
+        (1, 2),
+        (2, 3),
+        (3, 4),
+    ]
+    assert tokenizer.spans([]) == []
+
+
+@given(ids=st.lists(st.integers(0, 449), max_size=30))
+@settings(deadline=None)
+def test_spans_of_any_ids(ids: list[int]) -> None:
+    for tokenizer in TOKENIZERS.values():
+        known = [identity for identity in ids if identity < tokenizer.size]
+        text = tokenizer.decode(known)
+        spans = [span for span in tokenizer.spans(known) if span is not None]
+        covered = {place for start, end in spans for place in range(start, end)}
+        assert all(text[place] == " " for place in set(range(len(text))) - covered)
+        assert max(covered, default=-1) < len(text)
+
+
 def test_words_number_the_pieces() -> None:
     tokenizer = TOKENIZERS["character"]
     ids = [tokenizer.tag("fr"), *tokenizer.encode("it didn't.é"), END]

@@ -48,7 +48,10 @@ def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Re
     )
 
 
-HABITS = "entropy in bits; shares of weight on the word before, itself, the word after, and the end"
+HABITS = (
+    "entropy in bits; shares of weight on the word before, itself, the word after, and the end; "
+    "aligns: how much it links single words of both languages"
+)
 
 
 def profile_table(profiles: Sequence[HeadProfile]) -> Table:
@@ -56,12 +59,13 @@ def profile_table(profiles: Sequence[HeadProfile]) -> Table:
     return Table(
         "",
         tuple(f"{each.kind} {each.layer + 1}.{each.head + 1}" for each in profiles),
-        ("entropy", "distance", "before", "itself", "after", "end", "habit"),
+        ("entropy", "distance", "before", "itself", "after", "end", "aligns", "habit"),
         tuple(
             (
                 each.entropy,
                 *("" if value is None else value for value in _places(each)),
                 each.end,
+                "" if each.aligns is None else each.aligns,
                 each.habit,
             )
             for each in profiles

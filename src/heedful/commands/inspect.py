@@ -1,4 +1,4 @@
-"""``heedful inspect``: pictures of a sentence, alignments of pairs, or what heads do: one at a time."""
+"""``heedful inspect``: a sentence (pictures, a page, a record), alignments, or what heads do."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ FITTING = {
     "--grammar": set[str](),
 }
 """Which options go with which work."""
+FILES = {".html": "page", ".safetensors": "record"}
+"""What a sentence becomes if the output has such a name; else it is a folder of pictures."""
 SPELLED = {"form": "--format"}
 
 
@@ -44,7 +46,7 @@ def inspected(call: InspectCall, report: Reporter) -> Iterator[str]:
     """Do what was asked for; yields lines to print. Heavy imports wait until it is known what that is."""
     work = _work(call)
     if work == "a sentence":
-        yield from _drawn(call, report)
+        yield from (_taken if _ending(call) in FILES else _drawn)(call, report)
     elif work == "--alignments":
         from heedful.commands.alignments import alignments_command
 
@@ -87,6 +89,23 @@ def _work(call: InspectCall) -> str:
                 f"{SPELLED.get(name, f'--{name}')} has no effect with {wanted[0]}", hint="leave it out"
             )
     return wanted[0]
+
+
+def _ending(call: InspectCall) -> str:
+    return call.output.suffix.lower() if call.output else ""
+
+
+def _taken(call: InspectCall, report: Reporter) -> Iterator[str]:
+    """The sentence as one file: a page that works without a server, or every tensor."""
+    from heedful.commands.taking import TakenOptions, taken_command
+
+    assert call.output is not None
+    assert call.sentence is not None
+    if call.form is not None:
+        raise HeedfulError("--format has no effect on a file", hint="it is for pictures: -o FOLDER")
+    place = {name: getattr(call, name) for name in ("kind", "layer", "head", "word", "pieces")}
+    options = TakenOptions(call.model, call.sentence, call.output, call.target, call.device, place)
+    return taken_command(options, report)
 
 
 def _drawn(call: InspectCall, report: Reporter) -> Iterator[str]:

@@ -25,7 +25,7 @@ from heedful.inspection.figures import (
     training_figure,
 )
 from heedful.inspection.figures.maps import LOOKS_FROM
-from heedful.inspection.figures.training import metrics_path
+from heedful.inspection.metrics import metrics_path
 from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace, unknown_words
 from heedful.model.attention import look_ahead_mask
 from heedful.progress import Reporter

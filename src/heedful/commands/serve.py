@@ -4,6 +4,9 @@ import importlib.util
 import logging
 import os
 import socket
+import sys
+import threading
+import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +34,15 @@ class ServeOptions:
     told: Mapping[str, Any] | None = None
     """Host and port."""
     settings: tuple[str, ...] = ()
+    open_page: bool = False
+    """Show the page in a browser, if there is a desktop."""
 
 
 def serve_command(options: ServeOptions, report: Reporter) -> None:
     """Load the models and serve them."""
     config = _config(options)
-    for package in PACKAGES:
-        if importlib.util.find_spec(package) is None:
-            raise HeedfulError(f"serving needs the package {package}", hint="pip install 'heedful[serve]'")
+    if package := missing_package():
+        raise HeedfulError(f"serving needs the package {package}", hint="pip install 'heedful[serve]'")
     from heedful.server.models import load_directions
     from heedful.server.running import run
 
@@ -50,7 +54,20 @@ def serve_command(options: ServeOptions, report: Reporter) -> None:
             config,
             lambda folder: load(folder, device=options.device, engine=engine, workers=config.workers),
         )
-        run(directions, config, listening, report)
+        run(directions, config, listening, report, show_page if options.open_page else None)
+
+
+def show_page(address: str) -> None:
+    """Open the page in a browser; without a desktop nothing happens, since the address was printed."""
+    desktop = sys.platform in ("darwin", "win32") or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY")))
+    if desktop:  # else a browser for terminals could take this one
+        # In a thread: some browsers keep their caller until they are closed.
+        threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+
+
+def missing_package() -> str:
+    """The first package of the extra ``serve`` that is not installed, or nothing."""
+    return next((package for package in PACKAGES if importlib.util.find_spec(package) is None), "")
 
 
 def _config(options: ServeOptions) -> ServerConfig:

@@ -1,7 +1,8 @@
 """Beam search: several hypotheses side by side, vectorised over sentences (section 6.1 of the paper)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,25 @@ from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.decoding.stepwise import Prefixes, State, StepwiseDecoder
 from heedful.text.tokenizer import END, PAD
+
+Fate = Literal["kept", "finished", "pruned"]
+
+
+class Candidate(NamedTuple):
+    """A hypothesis that search has thought of: one that it kept, one more token, and what became of it."""
+
+    origin: int
+    """Its parent's place among the hypotheses that the step before has kept."""
+    token: int
+    log_probability: float
+    """Of the token."""
+    total: float
+    """Of the whole hypothesis."""
+    fate: Fate
+
+
+Watch = Callable[[Sequence[Candidate]], None]
+"""Told of the candidates of every step, best first, of the first sentence of a batch."""
 
 
 @dataclass(slots=True)
@@ -29,6 +49,7 @@ def beam_search(
     config: SearchConfig,
     limits: Sequence[int],
     prefixes: Prefixes,
+    watch: Watch | None = None,
 ) -> list[list[Hypothesis]]:
     """Keep the ``beam`` best unfinished hypotheses of each sentence until as many have ended."""
     finished: list[list[Hypothesis]] = [[] for _ in limits]
@@ -39,7 +60,7 @@ def beam_search(
         step_scores, state = decoder.step(last, state)
         log_probabilities = step_scores.view(*live.totals.shape, -1)
         log_probabilities = _forced(log_probabilities, live, prefixes, length)
-        rows, live = _grown(live, log_probabilities, config, finished)
+        rows, live = _grown(live, log_probabilities, config, finished, watch)
         stay = [
             line
             for line, sentence in enumerate(live.sentences)
@@ -80,7 +101,11 @@ def _forced(log_probabilities: Tensor, live: _Live, prefixes: Prefixes, length: 
 
 
 def _grown(
-    live: _Live, log_probabilities: Tensor, config: SearchConfig, finished: list[list[Hypothesis]]
+    live: _Live,
+    log_probabilities: Tensor,
+    config: SearchConfig,
+    finished: list[list[Hypothesis]],
+    watch: Watch | None,
 ) -> tuple[Tensor, _Live]:
     """One more token: ended hypotheses move to ``finished``; returns the old rows of the new ones."""
     lines, hypotheses, vocabulary = log_probabilities.shape
@@ -101,6 +126,13 @@ def _grown(
             )
         )
     going_on = ended.int().argsort(dim=1, stable=True)[:, : config.beam]
+    if watch is not None and live.sentences[0] == 0:
+        kept = set(going_on[0][~ended[0, going_on[0]]].tolist())
+        fates: list[Fate] = [
+            "finished" if ended_well[0, place] else "kept" if place in kept else "pruned"
+            for place in range(len(index[0]))
+        ]
+        watch(_candidates(origin[0], token[0], gained[0], totals[0], fates))
     origin, token, totals, gained, hopeless = (
         part.gather(1, going_on) for part in (origin, token, totals, gained, ended)
     )
@@ -112,6 +144,14 @@ def _grown(
         _appended(live.log_probabilities, origin, gained),
         totals,
     )
+
+
+def _candidates(
+    origin: Tensor, token: Tensor, gained: Tensor, totals: Tensor, fates: Sequence[Fate]
+) -> list[Candidate]:
+    """What can be; what a prefix forbids is not thought of."""
+    rows = zip(origin.tolist(), token.tolist(), gained.tolist(), totals.tolist(), fates, strict=True)
+    return [Candidate(*row) for row in rows if row[3] > -torch.inf]
 
 
 def _appended(history: Tensor, origin: Tensor, new: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.trace import Kind, Trace, place
-from heedful.model.attention import MultiHeadAttention, attention_scores, look_ahead_mask, masked
+from heedful.model.attention import MultiHeadAttention, attention_scores, masked
 from heedful.model.layers import DecoderLayer, EncoderLayer, PreNorm
 
 
@@ -192,7 +192,7 @@ def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> Mult
     module, before, norm = _sublayer(bundle, seen, kind, layer)
     x = seen.tensors[f"{place(kind, layer)}.x"].double()
     memory = seen.tensors["encoder.memory"].double() if kind == "cross" else x
-    visible = look_ahead_mask(len(x)) if kind == "decoder" else None
+    visible = seen.visible(kind)
     weight = module.input.weight.detach().cpu().double().T.chunk(3, dim=1)  # W^Q, W^K, W^V: (width, width)
     bias = module.input.bias
     biases = [None] * 3 if bias is None else bias.detach().cpu().double().chunk(3)

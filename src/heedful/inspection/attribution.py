@@ -122,7 +122,7 @@ def shares(attribution: Tensor) -> Tensor:
 
 def _ids(bundle: Bundle, seen: Trace) -> tuple[Tensor, Tensor]:
     device = bundle.model.output.weight.device
-    return torch.tensor([seen.source.ids], device=device), torch.tensor([seen.read.ids], device=device)
+    return torch.tensor([seen.encoder_ids], device=device), torch.tensor([seen.read.ids], device=device)
 
 
 def _states(model: Transformer, source: Tensor, before: Tensor, vectors: Tensor) -> Tensor:

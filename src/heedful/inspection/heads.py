@@ -1,7 +1,10 @@
-"""What each head does, in numbers: how sharp, how far, and whether it keeps to a neighbour or to the end."""
+"""What each head does, in numbers: how sharp, how far, whether it keeps to a neighbour or the end, or aligns.
+
+Hidden pieces of the source do not count: nobody looks at them.
+"""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -34,6 +37,9 @@ class HeadProfile:
     next: float | None
     end: float
     """Weight on the sink: the end of the source, or the start of the target."""
+    aligns: float | None = None
+    """How much cross-attention is an alignment, None elsewhere: the smaller of two averages without the ends,
+    the largest weight that each written piece gives, and the largest that each source piece gets."""
 
     @property
     def habit(self) -> str:
@@ -47,7 +53,9 @@ class HeadProfile:
         if self.spread >= BROAD:
             return "broad"
         name, share = max(habits.items(), key=lambda each: each[1] or 0.0)
-        return name if (share or 0.0) >= HABIT else ""
+        if (share or 0.0) >= HABIT:
+            return name
+        return "aligner" if (self.aligns or 0.0) >= HABIT else ""
 
 
 def head_profiles(traces: Iterable[Trace]) -> list[HeadProfile]:
@@ -58,7 +66,7 @@ def head_profiles(traces: Iterable[Trace]) -> list[HeadProfile]:
         count += 1
         for kind in KINDS:
             for layer in range(seen.layers[kind]):
-                measured = _measured(seen.weights(kind, layer).double(), kind)
+                measured = _measured(seen.weights(kind, layer).double(), kind, seen.hidden)
                 sums[kind, layer] = sums.get((kind, layer), torch.zeros_like(measured)) + measured
     return [
         _profile(kind, layer, head, row)
@@ -70,9 +78,9 @@ def head_profiles(traces: Iterable[Trace]) -> list[HeadProfile]:
 
 
 def _profile(kind: Kind, layer: int, head: int, measured: list[float]) -> HeadProfile:
-    entropy, spread, distance, previous, itself, after, end = measured
+    entropy, spread, distance, previous, itself, after, end, aligns = measured
     if kind == "cross":
-        return HeadProfile(kind, layer, head, entropy, spread, None, None, None, None, end)
+        return HeadProfile(kind, layer, head, entropy, spread, None, None, None, None, end, aligns)
     return HeadProfile(kind, layer, head, entropy, spread, distance, previous, itself, after, end)
 
 
@@ -86,14 +94,17 @@ def entropy(weights: Tensor) -> Tensor:
     return bits
 
 
-def _measured(weights: Tensor, kind: Kind) -> Tensor:
+def _measured(weights: Tensor, kind: Kind, hidden: Sequence[int]) -> Tensor:
     """The averages of one layer over its rows: (heads, measures)."""
     heads, queries, keys = weights.shape
+    place, other = torch.arange(queries)[:, None], torch.arange(keys)
+    looked_at = other if kind == "decoder" else _without(other, hidden)
+    if kind == "encoder":
+        weights, place = weights[:, looked_at], place[looked_at]
     bits = entropy(weights)
-    reach = torch.arange(1, keys + 1).log2() if kind == "decoder" else torch.full((queries,), math.log2(keys))
+    reach = (other + 1).log2() if kind == "decoder" else torch.tensor([len(looked_at)] * len(place)).log2()
     possible = reach > 0  # a row that sees one token cannot be broad
     spread = (bits[:, possible] / reach[possible]).mean(-1) if possible.any() else torch.zeros(heads)
-    place, other = torch.arange(queries)[:, None], torch.arange(keys)
     sink = 0 if kind == "decoder" else keys - 1
     shares: list[Callable[[], Tensor]] = [
         lambda: (weights * (place - other).abs()).sum(-1).mean(-1),
@@ -101,5 +112,21 @@ def _measured(weights: Tensor, kind: Kind) -> Tensor:
         lambda: (weights * (other == place)).sum(-1).mean(-1),
         lambda: (weights * (other == place + 1)).sum(-1).mean(-1),
         lambda: weights[:, :, sink].mean(-1),
+        lambda: _aligns(weights[:, :, looked_at]) if kind == "cross" else torch.zeros(heads),
     ]
     return torch.stack([bits.mean(-1), spread, *(share() for share in shares)], dim=-1)
+
+
+def _without(places: Tensor, hidden: Sequence[int]) -> Tensor:
+    return places[[place not in hidden for place in places.tolist()]]
+
+
+def _aligns(weights: Tensor) -> Tensor:
+    """``HeadProfile.aligns`` of each head: (heads,); 0 if nothing was written, or nothing could be read."""
+    heads, queries, keys = weights.shape
+    if queries < 2 or keys < 2:  # the ends alone
+        return torch.zeros(heads)
+    words = weights[:, :, :-1]
+    looks = words[:, :-1].amax(-1).mean(-1)
+    is_looked_at = words.amax(-2).mean(-1)
+    return torch.minimum(looks, is_looked_at)

@@ -188,6 +188,11 @@ def _shortened(table: Table) -> Table:
 
 def to_json(explanation: Explanation) -> str:
     """The same as JSON: ``values`` by name, and ``sections`` with the tables; -inf is the string "-inf"."""
+    return json.dumps(as_data(explanation), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+
+
+def as_data(explanation: Explanation) -> dict[str, Any]:
+    """What ``to_json`` writes, as lists and dicts."""
     sections = [
         {
             "heading": section.heading,
@@ -198,7 +203,8 @@ def to_json(explanation: Explanation) -> str:
         for section in explanation.sections
     ]
     whole = {"title": explanation.title, "values": explanation.values, "sections": sections}
-    return json.dumps(_finite(whole), ensure_ascii=False, allow_nan=False, indent=1) + "\n"
+    finite: dict[str, Any] = _finite(whole)
+    return finite
 
 
 def terminal_width(fallback: int = 100) -> int:

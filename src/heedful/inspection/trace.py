@@ -17,6 +17,7 @@ from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.search import output_limits, search
 from heedful.errors import HeedfulError
+from heedful.model.attention import look_ahead_mask
 from heedful.text.spelling import SPACE
 from heedful.text.tokenizer import END, PAD, Tokenizer
 
@@ -99,6 +100,22 @@ class Trace:
     """What the decoder writes: the translation, then its end."""
     tensors: dict[str, Tensor]
     """By the observer's names (``encoder.0.self.weights``), without the batch."""
+    hidden: tuple[int, ...] = ()
+    """Places of source pieces that nobody could look at, as if they were padding."""
+
+    @property
+    def encoder_ids(self) -> tuple[int, ...]:
+        """What the encoder was given: the source, with PAD for what is hidden."""
+        return tuple(with_hidden(self.source.ids, self.hidden))
+
+    def visible(self, kind: Kind) -> Tensor | None:
+        """Who may look at whom: (queries, keys), True = may; None if all may look at all."""
+        if kind == "decoder":
+            return look_ahead_mask(len(self.read.ids))
+        if not self.hidden:
+            return None
+        rows, columns = self.sides(kind)
+        return (torch.tensor(self.encoder_ids) != PAD).expand(len(rows.ids), len(columns.ids))
 
     def weights(self, kind: Kind, layer: int) -> Tensor:
         """Attention weights of a layer (from 0): (heads, queries, keys)."""
@@ -130,6 +147,11 @@ class Trace:
         """The trace without what alignment does not need: many are kept at once."""
         kept = {name: tensor for name, tensor in self.tensors.items() if name.endswith(".cross.weights")}
         return replace(self, tensors=kept)
+
+
+def with_hidden(ids: Sequence[int], hidden: Sequence[int]) -> list[int]:
+    """The ids with PAD at some places: nobody looks there, and all others stay where they are."""
+    return [PAD if place in hidden else identity for place, identity in enumerate(ids)]
 
 
 def place(kind: Kind, layer: int) -> str:
@@ -180,11 +202,13 @@ def translated(bundle: Bundle, source_ids: Sequence[int]) -> list[int]:
 
 
 @torch.inference_mode()
-def trace_ids(bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[int]) -> Trace:
-    """``trace`` of a pair that is already ids."""
+def trace_ids(
+    bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[int], hidden: Sequence[int] = ()
+) -> Trace:
+    """``trace`` of a pair that is already ids; ``hidden`` are places of the source that nobody looks at."""
     device = bundle.model.output.weight.device
     seen: dict[str, Tensor] = {}
-    source = torch.tensor([[*source_ids, END]], device=device)
+    source = torch.tensor([[*with_hidden(source_ids, hidden), END]], device=device)
     before = torch.tensor([[PAD, *target_ids]], device=device)
     states = bundle.model.eval()(source, before, seen.__setitem__)
     seen["logits"] = bundle.model.logits(states)
@@ -194,6 +218,7 @@ def trace_ids(bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[in
         new_tokens(target, [PAD, *target_ids]),
         new_tokens(target, [*target_ids, END]),
         {name: tensor[0].cpu() for name, tensor in seen.items()},
+        tuple(hidden),
     )
 
 

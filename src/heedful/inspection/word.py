@@ -116,6 +116,11 @@ def _token_notes(word: WordRow) -> list[str]:
         numbers = [str(rows.of_word(n)[0] + 1) for n in groups if rows.of_word(n)]
         notes.append(f'"{name}" is there more than once: --word takes its number too ({", ".join(numbers)}).')
     notes += unknown_words(word.bundle, word.seen)
+    if word.kind == "encoder" and row in word.seen.hidden:
+        notes.append(
+            f'"{rows.pieces[row]}" is hidden: the model reads padding here, whose embedding is zero. '
+            "Its row is computed all the same, but nobody looks at it."
+        )
     if word.kind == "cross":
         read = word.seen.read.pieces[row]
         notes.append(
@@ -149,7 +154,8 @@ def _vector(word: WordRow) -> Section:
 def _embedded(word: WordRow) -> Table:
     stack = word.bundle.model.encoder if word.kind == "encoder" else word.bundle.model.decoder
     embedding = stack.embedding
-    row = embedding.table.weight[word.rows.ids[word.row]].detach().cpu().double()
+    ids = word.seen.encoder_ids if word.kind == "encoder" else word.rows.ids
+    row = embedding.table.weight[ids[word.row]].detach().cpu().double()
     position = embedding.positions(1, word.row)[0].detach().cpu().double()
     name = "x" if word.step.norm is not None else "stream"
     return _table(
@@ -224,7 +230,7 @@ def _weights(word: WordRow) -> Section:
     hidden = attention.masked[row]
     powers = (hidden - hidden.max()).exp()
     columns = {"score": attention.scores[row], f"s = score / {attention.divisor:.4f}": attention.scaled[row]}
-    if word.kind == "decoder":
+    if attention.visible is not None:
         columns["masked"] = hidden
     columns |= {"exp(s - max)": powers, "weight": attention.weights[row]}
     cells = tuple(zip(*(column.tolist() for column in columns.values()), strict=True))
@@ -235,6 +241,8 @@ def _weights(word: WordRow) -> Section:
     ]
     if word.kind == "decoder":
         notes.append("Words that are not yet written are masked with -inf: exp(-inf) = 0, so they weigh 0.")
+    elif attention.visible is not None:
+        notes.append("Hidden words are masked with -inf, like padding: exp(-inf) = 0, so they weigh 0.")
     return Section(
         "All scores, divided and through softmax",
         f"s = score / sqrt(d_k), d_k = {attention.query.size(1)}; weight = softmax(s)",

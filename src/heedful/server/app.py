@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,8 +21,11 @@ from heedful.server.libretranslate import file_routes, libretranslate_routes
 from heedful.server.models import Directions
 from heedful.server.operations import operations_routes
 from heedful.server.own import own_routes
+from heedful.server.page import page_routes
 from heedful.server.refusal import RefusedError, malformed
 from heedful.server.state import Server
+from heedful.server.trace import trace_routes
+from heedful.server.training import training_routes
 
 LOG = logging.getLogger("heedful.server")
 
@@ -53,10 +57,14 @@ def new_app(directions: Directions, config: ServerConfig) -> FastAPI:
         deepl_routes,
         own_routes,
         alternatives_routes,
+        trace_routes,
+        training_routes,
+        page_routes,
         operations_routes,
     ):
         app.include_router(routes(server))
     _answer_errors_as_json(app)
+    _describe_own_errors(app)
     app.add_middleware(Guard, server=server)
     if config.cors_origins:
         app.add_middleware(
@@ -85,4 +93,20 @@ def _answer_errors_as_json(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> JSONResponse:
-        return error_response(malformed(str(error.errors()[0]["msg"])), request.url.path)
+        first = error.errors()[0]
+        return error_response(malformed(f"{first['loc'][-1]}: {first['msg']}"), request.url.path)
+
+
+def _describe_own_errors(app: FastAPI) -> None:
+    """FastAPI describes a 422 wherever it checks a parameter; here that is a 400."""
+    described = app.openapi
+
+    def openapi() -> dict[str, Any]:
+        found = described()
+        for path in found["paths"].values():
+            for operation in path.values():
+                operation["responses"].pop("422", None)
+        found.pop("components", None)  # nothing but the 422
+        return found
+
+    app.openapi = openapi  # type: ignore[method-assign]

@@ -38,7 +38,7 @@ class Directions:
                 raise HeedfulError(
                     f"two models translate {direction.name}: {self._directions[pair].folder} "
                     f"and {direction.folder}",
-                    hint="serve one of them, or give the other its own languages: FOLDER=en-fr",
+                    hint="serve one of them here, and the other on another port: --port 5001",
                 )
             self._directions[pair] = direction
 

@@ -3,6 +3,7 @@
 import logging
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import torch
@@ -20,12 +21,22 @@ LONGEST_HEAD = 512 * 1024
 """Bytes of a request's head: some clients send the text in the query string."""
 
 
-def run(directions: Directions, config: ServerConfig, listening: socket.socket, report: Reporter) -> None:
-    """Serve until SIGTERM or Ctrl-C."""
+def run(
+    directions: Directions,
+    config: ServerConfig,
+    listening: socket.socket,
+    report: Reporter,
+    when_ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; ``when_ready`` is told the page's address once it can be opened."""
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     torch.set_num_threads(1)  # a worker is a core: the threads of small batches would wait for each other
-    _say(directions, config, listening, report)
-    new_server(new_app(directions, config), report).run(sockets=[listening])
+    address = _address(listening)
+    _say(directions, config, address, report)
+    server = new_server(new_app(directions, config), report)
+    if when_ready is not None:
+        server.when_ready = lambda: when_ready(address)
+    server.run(sockets=[listening])
     report.say("stopped")
 
 
@@ -47,12 +58,17 @@ def new_server(app: FastAPI, report: Reporter) -> "DrainingServer":
     return DrainingServer(settings, app.state.server, report)
 
 
-def _say(directions: Directions, config: ServerConfig, listening: socket.socket, report: Reporter) -> None:
+def _address(listening: socket.socket) -> str:
     host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _say(directions: Directions, config: ServerConfig, address: str, report: Reporter) -> None:
     for direction in directions:
         report.say(f"{direction.name}: {direction.folder}, {direction.batcher.engine.name}")
-    report.say(f"serving on http://{f'[{host}]' if ':' in host else host}:{port}; Ctrl-C stops it")
-    if host not in ("127.0.0.1", "::1") and not config.api_keys:
+    report.say(f"serving on {address}; Ctrl-C stops it")
+    report.say("open that address in a browser to translate and to see inside")
+    if not address.startswith(("http://127.0.0.1:", "http://[::1]:")) and not config.api_keys:
         report.warn("everybody who reaches this address can use the server: --api-key-file asks for a key")
 
 
@@ -63,6 +79,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(settings)
         self.state, self.report = state, report
         self.ends: float | None = None
+        self.when_ready: Callable[[], None] | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The signal handler."""
@@ -76,5 +93,8 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second: whether to end."""
+        if self.when_ready is not None and self.state.phase == "ready":
+            self.when_ready()
+            self.when_ready = None
         drained = self.ends is not None and (not self.state.in_flight or time.monotonic() > self.ends)
         return await super().on_tick(counter) or drained

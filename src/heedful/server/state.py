@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from heedful.server.config import ServerConfig
 from heedful.server.files import FileStore
+from heedful.server.inspecting import Inspector
 from heedful.server.models import Directions
 from heedful.server.parameters import Parameters
 from heedful.server.refusal import RefusedError
@@ -17,7 +18,7 @@ from heedful.server.statistics import RequestStatistics
 from heedful.text.languages import detect
 
 LOG = logging.getLogger("heedful.server")
-KEYS_NOT_IN_BODY = {"/api/translate"}
+KEYS_NOT_IN_BODY = {"/api/translate", "/api/alternatives", "/api/trace"}
 
 
 class Server:
@@ -27,6 +28,7 @@ class Server:
         self.directions, self.config = directions, config
         self.statistics = RequestStatistics()
         self.files = FileStore(config.files_kept, config.file_seconds)
+        self.inspector = Inspector()
         self.in_flight = 0
         """Requests that were let in and are not answered yet."""
         self.phase: Literal["starting", "ready", "draining"] = "starting"
@@ -46,6 +48,7 @@ class Server:
     async def stop(self) -> None:
         """Finish what was accepted."""
         self.phase = "draining"
+        self.inspector.close()
         await asyncio.gather(*(direction.batcher.drain() for direction in self.directions))
 
     def check_key(self, request: Request, parameters: Parameters | None = None) -> None:

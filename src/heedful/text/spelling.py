@@ -12,6 +12,7 @@ SPACE = "\u2581"
 _ESCAPE = "\U0010fffd"  # private use, so absent from ordinary text
 _NEEDS_ESCAPE = re.compile(f"[{SPACE}{_ESCAPE}\ud800-\udfff]")
 _ESCAPED = re.compile(f"{_ESCAPE}([01])")
+_WRITTEN = re.compile(f"{_ESCAPE}[01]|.", re.DOTALL)  # what stands for one character of the text
 
 # Runs are bounded (an endless word would be slow to merge) and atomic: Oniguruma gives up, by a panic,
 # on patterns that try the same run again and again.
@@ -74,3 +75,18 @@ def spaced(text: str) -> str:
 def unspaced(text: str) -> str:
     """The inverse of ``spaced``."""
     return text.replace(SPACE, " ").removeprefix(" ")
+
+
+def letter_spans(spelled: str) -> list[tuple[int, int]]:
+    """For each character of spelled text from where to where it goes in the text: the first ▁ goes nowhere.
+
+    >>> letter_spans(spaced("a b"))
+    [(0, 0), (0, 1), (1, 2), (2, 3)]
+    """
+    spans: list[tuple[int, int]] = []
+    place = 0
+    for written in _WRITTEN.finditer(spelled):
+        size = 0 if written.start() == 0 and written[0] in (SPACE, " ") else 1
+        spans += [(place, place + size)] * len(written[0])
+        place += size
+    return spans

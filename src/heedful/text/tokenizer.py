@@ -18,7 +18,7 @@ from tokenizers import models
 from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import write_text
-from heedful.text.spelling import SPACE, escaped, unescaped, unspaced
+from heedful.text.spelling import SPACE, escaped, letter_spans, unescaped, unspaced
 from heedful.text.vocabulary import (
     END,
     PAD,
@@ -137,6 +137,41 @@ class Tokenizer:
             numbers.append(inside if self._spelling[identity] else -1)
             place += len("".join(text[start:stop].replace(SPACE, "").split()))
         return numbers
+
+    def spans(self, ids: Sequence[int]) -> list[tuple[int, int] | None]:
+        """Where each piece stands in the text that the ids decode to, [start, end) in characters.
+
+        Without the space before it: a piece that is nothing but this space is empty. The bytes of a character
+        share its place; specials have none.
+        """
+        text = self.spelled(ids).decode("utf-8", errors="replace")
+        letters = letter_spans(text)
+        found: list[tuple[int, int] | None] = []
+        for identity, (start, stop) in zip(ids, self._extents(ids), strict=True):
+            while start < stop and text[start] == SPACE:
+                start += 1
+            if not self._spelling[identity]:
+                found.append(None)
+            elif start < stop:
+                found.append((letters[start][0], letters[stop - 1][1]))
+            else:
+                found.append(
+                    (letters[stop - 1][1], letters[stop - 1][1])
+                )  # only a space: it ends where the next piece begins
+        return found
+
+    def _extents(self, ids: Iterable[int]) -> Iterator[tuple[int, int]]:
+        """From where to where each piece goes in the spelled text; bytes of one character go the same way."""
+        place, begun = 0, b""  # begun: the bytes of a character that is not yet whole
+        for identity in ids:
+            joined = begun + self._spelling[identity]
+            if begun and len(joined.decode("utf-8", errors="replace")) == 1:
+                start = place - 1
+            else:
+                start = place
+                place += len(self._spelling[identity].decode("utf-8", errors="replace"))
+            begun = joined[codecs.utf_8_decode(joined, "replace", False)[1] :]
+            yield start, place
 
     def split(self, spelled: str) -> list[str]:
         """The words of text in the spelling of pieces (▁ for spaces); merges never cross their borders."""

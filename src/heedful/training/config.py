@@ -51,6 +51,8 @@ class TrainingConfig(Config):
     """Checkpoints at the end whose weights are averaged into the model (section 6.1)."""
     keep: int = Field(5, ge=1)
     """Newest checkpoints kept, besides the best."""
+    snapshots: int = Field(0, ge=0, le=1000)
+    """Weights kept for looking back, from update 0 to the last, more of them early; 0 for none."""
     held_out: int = Field(0, ge=0)
     """Sentences set aside for validation when none are given; 0 to choose by the corpus's size."""
     seed: int = Field(1, ge=0, lt=2**31)

@@ -33,6 +33,7 @@ from heedful.training.checkpoint import (
 )
 from heedful.training.preparation import Prepared
 from heedful.training.schedule import learning_rate
+from heedful.training.snapshots import save_snapshot, snapshot_updates
 from heedful.training.taught import new_teacher
 from heedful.training.update import Respelling, new_optimizer, read_batch, update
 from heedful.training.validation import Validation, validate
@@ -51,6 +52,7 @@ class Plan:
         whole = self.per_epoch * settings.epochs
         self.total = min(whole, settings.updates) if settings.updates else whole
         self.every = settings.validate_every or self.per_epoch
+        self.snapshots = snapshot_updates(self.total, settings.snapshots)
         self.respelling = _respelling(prepared)
         self.teacher = new_teacher(prepared, folder, report)
 
@@ -124,6 +126,7 @@ def train_to_end(run: Run) -> None:
     """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
     plan = run.plan
     if not checkpoints(run.checkpoint_folder):
+        _look_back(run)
         _save(run)
     meter = _Meter(run)
     run.model.train()
@@ -133,6 +136,7 @@ def train_to_end(run: Run) -> None:
     ):
         while run.state.update < plan.total and not plan.patience_over(run.state):
             _one_update(run, meter, task)
+            _look_back(run)  # before the checkpoint: going on from that one, nobody would come here again
             if plan.validates_after(run.state.update):
                 _validate_and_save(run, meter)
             elif noted or time.monotonic() - run.saved > 60 * plan.settings.save_minutes:
@@ -191,6 +195,12 @@ def _save(run: Run) -> None:
     kept = {int(path.name) for path in regular} | {run.state.best_update, run.state.update}
     prune(run.checkpoint_folder, kept)
     run.saved = time.monotonic()
+
+
+def _look_back(run: Run) -> None:
+    """Keep the weights of this update if it is one of those to look back at."""
+    if run.state.update in run.plan.snapshots:
+        save_snapshot(run.folder, run.model, run.state.update)
 
 
 def _validation_line(run: Run, result: Validation) -> str:

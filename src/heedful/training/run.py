@@ -1,7 +1,7 @@
 """A whole training: from the user's files to a model folder, in one sitting or several.
 
 MODEL/                 the bundle, once training has ended
-MODEL/training/        run.json, data/, metrics.jsonl, checkpoints/
+MODEL/training/        run.json, data/, metrics.jsonl, checkpoints/, snapshots/
 """
 
 import math

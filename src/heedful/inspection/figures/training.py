@@ -1,22 +1,14 @@
-"""The curves of a training, from the metrics.jsonl that it writes (training/loop.py)."""
+"""The curves of a training."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from heedful.errors import HeedfulError
 from heedful.inspection.figures.style import LINES, SOFT, shown, styled
+from heedful.inspection.metrics import Metrics, metrics_path, read_metrics
 
-Metrics = list[dict[str, Any]]
 SCORES = "Validation scores"
-
-
-def metrics_path(folder: Path | str) -> Path:
-    """Where a model folder keeps the numbers of its training."""
-    return Path(folder) / "training" / "metrics.jsonl"
 
 
 @styled
@@ -42,29 +34,6 @@ def training_figure(folder: Path | str) -> Figure:
     for axes in (loss, scores, rate, speed):
         _finish(axes)
     return figure
-
-
-def read_metrics(path: Path) -> Metrics:
-    """The lines of metrics.jsonl in order; one cut short by a kill is left out."""
-    try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError as error:
-        raise HeedfulError(
-            f"there are no training curves: cannot read {path}: {error.strerror}",
-            hint="give a model folder that `heedful train` wrote, with its folder training/",
-        ) from None
-    metrics = [values for line in lines if (values := _values(line))]
-    if not metrics:
-        raise HeedfulError(f"{path} holds no numbers yet", hint="they come after the first ten updates")
-    return metrics
-
-
-def _values(line: str) -> dict[str, Any]:
-    try:
-        values = json.loads(line)
-    except ValueError:
-        return {}
-    return values if isinstance(values, dict) and "update" in values else {}
 
 
 def _draw(

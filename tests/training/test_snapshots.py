@@ -1,0 +1,77 @@
+"""Snapshots: weights kept for looking back, which change nothing in the run and survive its end."""
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from heedful.bundle import Bundle, read_tensors
+from heedful.files import write_json
+from heedful.inspection.snapshots import at_snapshot, snapshots
+from heedful.training.snapshots import saved_snapshots, snapshot_updates
+from tests.conftest import quick_train_words, run_heedful
+
+QUICK_UPDATES = snapshot_updates(24, 12)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """The snapshots of a model folder, byte by byte."""
+    return {path.name: path.read_bytes() for path in (folder / "training" / "snapshots").iterdir()}
+
+
+@pytest.mark.parametrize(("total", "count"), [(1535, 12), (100_000, 12), (24, 12), (3, 12), (1000, 2)])
+def test_more_of_them_early(total: int, count: int) -> None:
+    updates = sorted(snapshot_updates(total, count))
+    assert (updates[0], updates[-1]) == (0, total)
+    assert len(updates) <= count
+    gaps = [after - before for before, after in pairwise(updates)]
+    assert gaps == sorted(gaps)
+
+
+def test_none_and_one() -> None:
+    assert snapshot_updates(1000, 0) == frozenset()
+    assert snapshot_updates(1000, 1) == {0}
+
+
+def test_kept_from_the_first_update_to_the_last(quick_model: Path) -> None:
+    training = quick_model / "training"
+    found = saved_snapshots(training)
+    assert found.keys() == QUICK_UPDATES
+    checkpoint = training / "checkpoints" / f"{24:09}" / "weights.safetensors"
+    assert found[24].read_bytes() == checkpoint.read_bytes()
+    assert len({path.read_bytes() for path in found.values()}) == len(found)
+    assert snapshots(quick_model).keys() > QUICK_UPDATES  # beside the checkpoints
+
+
+def test_the_model_as_it_was(quick_model: Path) -> None:
+    bundle = Bundle.load(quick_model)
+    first = at_snapshot(bundle, quick_model, 0)
+    stored = read_tensors(quick_model / "training" / "snapshots" / "000000000.safetensors")
+    for name, parameter in first.model.named_parameters():
+        assert parameter.equal(stored[name]), name
+    assert not first.model.output.weight.equal(bundle.model.output.weight)
+
+
+def test_the_run_is_the_same_without_them(quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
+    words = quick_train_words(grammar_pairs, tmp_path / "model")
+    assert run_heedful(*words, "--set", "training.snapshots=0").status == 0
+    assert not (tmp_path / "model" / "training" / "snapshots").exists()
+    weights = (tmp_path / "model" / "weights.safetensors").read_bytes()
+    assert weights == (quick_model / "weights.safetensors").read_bytes()
+
+
+def test_going_on_writes_those_that_are_missing(quick_model: Path, tmp_path: Path) -> None:
+    """As after a kill behind update 12: a snapshot was written whole, and its checkpoint never."""
+    folder = tmp_path / "model"
+    shutil.copytree(quick_model / "training", folder / "training")
+    for path in (folder / "training" / "checkpoints").iterdir():
+        if int(path.name) > 12:
+            shutil.rmtree(path)
+    late = sorted(update for update in QUICK_UPDATES if update > 12)
+    for update in late[1:]:
+        (folder / "training" / "snapshots" / f"{update:09}.safetensors").unlink()
+    write_json(folder / "training" / "snapshots" / f"{late[0]:09}.safetensors", {"from": "another run"})
+    assert run_heedful("train", "--resume", folder).status == 0
+    assert contents(folder) == contents(quick_model)
+    assert (folder / "weights.safetensors").read_bytes() == (quick_model / "weights.safetensors").read_bytes()
