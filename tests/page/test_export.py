@@ -122,7 +122,7 @@ def test_a_picture_begins_with_the_ribbon(page: Page, address: str, demo_model: 
         (
             "translate",
             ["‹", "›", "Temperature T", "Choose one to see it large.", "SVG"],
-            ["aligner", "0.9260"],
+            ["aligner", "Probability"],
         ),
         ("decode", ["‹", "›", "Beam width"], ["Length penalty"]),
         ("experiments?off=cross.2.1", ["Layer off", "Show all", "Force a word", "All on"], ["off", "Sum"]),
