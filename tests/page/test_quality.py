@@ -14,7 +14,7 @@ from heedful.bundle import Bundle
 from heedful.inspection.record import Asked, record
 from tests.inspection.models import new_bundle
 from tests.page.views import DRAWN, MOST_NODES, link, nodes, overflow, visit
-from tests.server.serving import ask, serve_process
+from tests.server.serving import ask, serve_process, wait_until
 
 FORTY = "The animal didn't cross the street because it was too tired" + " and the dog was tired" * 5 + "."
 STRANGE = {
@@ -159,8 +159,9 @@ def test_dark_and_light(page: Page, address: str) -> None:
     visit(page, address, "head", kind="encoder", layer=1, head=1)
     light, drawn = page.evaluate(paper), page.evaluate(darkest)
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"{paper} !== '{light}'")
-    page.wait_for_function(f"({darkest})() !== {drawn}")
+    # Asked from here: a function that waits in the page would be against its security policy.
+    wait_until(lambda: page.evaluate(paper) != light)
+    wait_until(lambda: page.evaluate(darkest) != drawn)
     assert light == "rgb(255, 255, 255)"
 
 
