@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, sync_playwright
 
+from tests.inspection.models import new_bundle
 from tests.server.serving import serve_process
 
 FLAGS = [
@@ -29,6 +30,15 @@ def address(demo_model: Path) -> Iterator[str]:
     with serve_process(demo_model, "--device", "cpu") as process:
         yield process.address
         assert "ERROR" not in process.output, process.output
+
+
+@pytest.fixture(scope="session")
+def untaught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server with a model that knows nothing, and so takes sentences of any length whole."""
+    folder = tmp_path_factory.mktemp("untaught")
+    new_bundle(layers=(2, 2)).save(folder)
+    with serve_process(folder, "--device", "cpu") as process:
+        yield process.address
 
 
 @pytest.fixture(scope="package")  # no longer: while it runs no other test can have an event loop

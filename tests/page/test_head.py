@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -11,10 +10,8 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.inspection.models import new_bundle
 from tests.page.conftest import TIRED
 from tests.page.looking import Pass, cells, number, passed
-from tests.server.serving import serve_process
 
 PAPER, FULL = np.array([255, 255, 255]), np.array([76, 29, 149])
 """The colours of weight 0 and of the largest weight, in the light theme."""
@@ -198,15 +195,6 @@ def test_controls_keep_the_focus(page: Page, tired: Pass) -> None:
     choice.select_option("2")
     expect(page.get_by_role("heading", name="Encoder self-attention, layer 1, head 3")).to_be_visible()
     expect(choice).to_be_focused()
-
-
-@pytest.fixture(scope="module")
-def untaught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with a model that knows nothing, and so takes sentences of any length whole."""
-    folder = tmp_path_factory.mktemp("untaught")
-    new_bundle(layers=(1, 1)).save(folder)
-    with serve_process(folder, "--device", "cpu") as process:
-        yield process.address
 
 
 def test_long_sentences(page: Page, untaught: str) -> None:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,9 +11,8 @@ from playwright.sync_api import Browser, Locator, Page, expect
 
 from heedful.bundle import Bundle
 from heedful.inspection.record import Asked, record
-from tests.inspection.models import new_bundle
 from tests.page.views import DRAWN, MOST_NODES, link, nodes, overflow, visit
-from tests.server.serving import ask, serve_process, wait_until
+from tests.server.serving import ask, wait_until
 
 FORTY = "The animal didn't cross the street because it was too tired" + " and the dog was tired" * 5 + "."
 STRANGE = {
@@ -94,15 +92,6 @@ def test_from_right_to_left(page: Page, address: str) -> None:
     assert page.evaluate("getComputedStyle(document.body).direction") == "ltr"
     field = page.get_by_label("Text to translate")
     assert field.evaluate("field => getComputedStyle(field).direction") == "rtl"
-
-
-@pytest.fixture(scope="module")
-def untaught(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A server with a model that knows nothing, and so takes sentences of any length whole."""
-    folder = tmp_path_factory.mktemp("untaught")
-    new_bundle(layers=(2, 2)).save(folder)
-    with serve_process(folder, "--device", "cpu") as process:
-        yield process.address
 
 
 def test_two_hundred_tokens(page: Page, untaught: str) -> None:
