@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -11,7 +12,7 @@ from heedful.model.config import Architecture
 from heedful.model.dropout import Dropout
 from heedful.model.observer import Observer, within
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": torch.relu_, "gelu": F.gelu}
 
 
 class FeedForward(nn.Module):

@@ -6,7 +6,7 @@ Nothing about random numbers is kept: those of update n depend on (seed, n) alon
 """
 
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -34,6 +34,10 @@ class TrainingState:
     """Target tokens learned from."""
     seconds: float = 0.0
     """Spent training, over all sittings."""
+    spent: float = 0.0
+    """Spent on the run altogether: preparation, training and examinations."""
+    validated: list[int] = field(default_factory=list)
+    """Updates after which the model was examined."""
 
 
 STATE = TypeAdapter(TrainingState)

@@ -19,6 +19,8 @@ class TrainingConfig(Config):
     """Times the whole corpus is seen, at most."""
     updates: int = Field(0, ge=0)
     """Stop after this many updates; 0 for as many as the epochs have."""
+    minutes: float = Field(0.0, ge=0, le=1_000_000)
+    """Time for everything, from reading the corpus to writing the model (`--time`); 0 for no limit."""
     schedule: Literal["noam", "linear", "cosine", "constant"] = "noam"
     """How the learning rate falls after the warm-up: as 1 / sqrt(step) (the paper), or otherwise."""
     rate: float = Field(0.0, ge=0)
@@ -64,9 +66,11 @@ class TrainingConfig(Config):
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 products on GPUs that have them, else float32."""
+    """auto: bfloat16 products where they are quicker (long trainings try it out), else float32."""
     threads: int = Field(0, ge=0, le=1024)
     """CPU threads; 0 for one for each core."""
+    processes: int = Field(0, ge=0, le=1024)
+    """Processes that share the threads and compute each gradient together; 0: long trainings try it out."""
 
     @model_validator(mode="after")
     def _keeps_what_it_averages(self) -> Self:

@@ -1,29 +1,24 @@
-"""The loop: update, validate, checkpoint, until the end or until it is told to stop.
-
-Everything random in update n depends on (seed, n) alone, so a resumed run repeats the uninterrupted one
-to the bit.
-"""
+"""The loop: update, validate, checkpoint, until the end or until it is told to stop."""
 
 import json
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
-import numpy as np
 import torch
 
-from heedful.corpora.batches import Batches
 from heedful.errors import StoppedError
 from heedful.files import write_text
 from heedful.model.transformer import Transformer
-from heedful.progress import Reporter, Task
-from heedful.text.subword_dropout import SubwordDropout
-from heedful.text.tokenizer import Tokenizer
+from heedful.progress import Reporter
+from heedful.training.arithmetic import Arithmetic, all_threads
+from heedful.training.budget import Budget
 from heedful.training.checkpoint import (
     TrainingState,
     checkpoints,
@@ -31,57 +26,17 @@ from heedful.training.checkpoint import (
     prune,
     save_checkpoint,
 )
+from heedful.training.plan import Plan
 from heedful.training.preparation import Prepared
 from heedful.training.schedule import learning_rate
 from heedful.training.snapshots import save_snapshot, snapshot_updates
-from heedful.training.taught import new_teacher
-from heedful.training.update import Respelling, new_optimizer, read_batch, update
+from heedful.training.team import Team, team
+from heedful.training.update import new_optimizer, step
 from heedful.training.validation import Validation, validate
 
 LOG_EVERY = 10
-
-
-class Plan:
-    """Which update sees which pairs, and what happens after it."""
-
-    def __init__(self, prepared: Prepared, folder: Path, report: Reporter) -> None:
-        settings = prepared.config.training
-        self.settings = settings
-        self.batches = Batches(prepared.training, prepared.config.batches, settings.seed, settings.accumulate)
-        self.per_epoch = self.batches.updates_per_epoch(0)  # of every epoch: the lengths stay the same
-        whole = self.per_epoch * settings.epochs
-        self.total = min(whole, settings.updates) if settings.updates else whole
-        self.every = settings.validate_every or self.per_epoch
-        self.snapshots = snapshot_updates(self.total, settings.snapshots)
-        self.respelling = _respelling(prepared)
-        self.teacher = new_teacher(prepared, folder, report)
-
-    def validates_after(self, update: int) -> bool:
-        """Whether this update ends with a validation and a checkpoint."""
-        return update % self.every == 0 or update == self.total
-
-    def patience_over(self, state: TrainingState) -> bool:
-        """Whether too many validations in a row were no better."""
-        return 0 < self.settings.patience <= state.stale
-
-
-def _respelling(prepared: Prepared) -> tuple[Respelling, Respelling] | None:
-    rate = prepared.config.tokenizer.dropout
-    if not rate:
-        return None
-    longest = prepared.config.model.longest
-
-    def respelling(tokenizer: Tokenizer) -> Respelling:
-        dropout = SubwordDropout(tokenizer, rate)
-
-        def respell(ids: Sequence[int], random: np.random.Generator) -> list[int]:
-            new = dropout(ids, random)
-            return new if len(new) < longest else list(ids)  # smaller pieces must not outgrow the model
-
-        return respell
-
-    source = respelling(prepared.tokenizer.source)
-    return source, source if prepared.tokenizer.joint else respelling(prepared.tokenizer.target)
+MANY = 1_000_000
+"""Steps that a training by the clock is divided into, to say when to look back at it."""
 
 
 @dataclass
@@ -94,6 +49,7 @@ class Run:
     model: Transformer
     optimizer: torch.optim.Optimizer
     state: TrainingState
+    budget: Budget
     report: Reporter
     saved: float = field(default_factory=time.monotonic)
     """When the last checkpoint was written."""
@@ -106,40 +62,58 @@ class Run:
     def regular_checkpoints(self) -> list[Path]:
         """Those written after a validation, oldest first: an interruption leaves others too."""
         found = checkpoints(self.checkpoint_folder)
-        return [path for path in found if int(path.name) and self.plan.validates_after(int(path.name))]
+        return [path for path in found if int(path.name) in self.state.validated]
+
+    @property
+    def ended(self) -> bool:
+        """Whether all is done, or too many examinations in a row were no better."""
+        patience = self.prepared.config.training.patience
+        over = self.budget.share(self.state.update) >= 1 or self.state.update >= self.plan.total
+        return over or 0 < patience <= self.state.stale
 
 
-def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Reporter) -> Run:
-    """A run at its beginning or, if the folder has checkpoints, where the newest one left it."""
-    optimizer = new_optimizer(model, prepared.config.training)
-    run = Run(folder, prepared, Plan(prepared, folder, report), model, optimizer, TrainingState(), report)
-    run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
-    found = checkpoints(run.checkpoint_folder)
+def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Reporter, started: float) -> Run:
+    """A run at its beginning or, if the folder has checkpoints, where the newest one left it.
+
+    ``started`` is when the command was given, by the monotonic clock.
+    """
+    settings = prepared.config.training
+    optimizer, plan, state = new_optimizer(model, settings), Plan(prepared, folder, report), TrainingState()
+    found = checkpoints(folder / "checkpoints")
     if found:
-        run.state = load_checkpoint(found[-1], model, optimizer)
-        report.say(f"going on from update {run.state.update:,}")
+        state = load_checkpoint(found[-1], model, optimizer)
+        report.say(f"going on from update {state.update:,}")
+    budget = Budget(plan.total, settings, state, started)
+    run = Run(folder, prepared, plan, model, optimizer, state, budget, report)
+    run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
     _forget_after(folder / "metrics.jsonl", run.state.update)
     return run
 
 
-def train_to_end(run: Run) -> None:
+def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
     """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
-    plan = run.plan
     if not checkpoints(run.checkpoint_folder):
         _look_back(run)
         _save(run)
     meter = _Meter(run)
     run.model.train()
+    gradient = run.plan.gradient_of(run.model)
     with (
         _signals_noted() as noted,
-        run.report.task("training", plan.total, run.state.update, "updates") as task,
+        team(run.model, gradient, run.folder, arithmetic.processes, arithmetic.threads) as workers,
+        run.report.task("training", **_extent(run)) as task,
     ):
-        while run.state.update < plan.total and not plan.patience_over(run.state):
-            _one_update(run, meter, task)
-            _look_back(run)  # before the checkpoint: going on from that one, nobody would come here again
-            if plan.validates_after(run.state.update):
-                _validate_and_save(run, meter)
-            elif noted or time.monotonic() - run.saved > 60 * plan.settings.save_minutes:
+        while not run.ended:
+            before, done = run.budget.share(run.state.update), _extent(run)["done"]
+            _one_update(run, workers, arithmetic.precision, meter)
+            task.advance(_extent(run)["done"] - done, note=meter.note)
+            _look_back(
+                run, before
+            )  # before the checkpoint: going on from that one, nobody would come here again
+            if run.budget.validates(run.state.update, before, run.plan.per_epoch):
+                with all_threads(arithmetic):
+                    _validate_and_save(run, meter)
+            elif noted or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes:
                 meter.write()
                 _save(run)
             if noted:
@@ -150,35 +124,25 @@ def train_to_end(run: Run) -> None:
                 )
 
 
-def _one_update(run: Run, meter: "_Meter", task: Task) -> None:
-    settings, plan = run.prepared.config.training, run.plan
-    number = run.state.update + 1
-    epoch, index = divmod(number - 1, plan.per_epoch)
-    torch.manual_seed(settings.seed * 1_000_003 + number)
-    batches = [
-        read_batch(
-            run.prepared.training,
-            indices.tolist(),
-            plan.respelling,
-            [settings.seed, number, part],
-            plan.teacher,
-        )
-        for part, indices in enumerate(plan.batches.update(epoch, index))
-    ]
-    rate = learning_rate(number, plan.total, settings, run.prepared.config.model.width)
-    loss = update(run.model, run.optimizer, batches, settings, rate, plan.teacher)
+def _one_update(run: Run, workers: Team, precision: str, meter: "_Meter") -> None:
+    settings, number = run.plan.settings, run.state.update + 1
+    share, total = run.budget.share(number - 1), run.budget.expected_total(number - 1)
+    rate = learning_rate(number, share, total, settings, run.prepared.config.model.width)
+    sums = workers.work(number, precision)
+    loss = step(run.model, run.optimizer, sums, settings, rate)
     run.state.update = number
-    meter.add(loss, sum(batch.tokens for batch in batches), rate)
+    meter.add(loss, sums[1], rate)
     if number % LOG_EVERY == 0:
         meter.write()
-    task.advance(note=meter.note)
 
 
 def _validate_and_save(run: Run, meter: "_Meter") -> None:
     """Examine the model, tell, and keep it."""
     meter.write()
-    settings, state = run.prepared.config.training, run.state
+    settings, state, started = run.plan.settings, run.state, time.monotonic()
     result = validate(run.model, run.prepared.tokenizer, run.prepared.validation, settings.bleu_sentences)
+    run.budget.examined(time.monotonic() - started)
+    state.validated.append(state.update)
     state.stale += 1
     if result.loss < state.best_loss:
         state.best_loss, state.best_update, state.stale = result.loss, state.update, 0
@@ -190,6 +154,7 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
 
 def _save(run: Run) -> None:
     """Write a checkpoint; of the others keep the newest regular ones and the best."""
+    run.state.spent = run.budget.spent
     save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
     regular = run.regular_checkpoints()[-run.plan.settings.keep :]
     kept = {int(path.name) for path in regular} | {run.state.best_update, run.state.update}
@@ -197,10 +162,23 @@ def _save(run: Run) -> None:
     run.saved = time.monotonic()
 
 
-def _look_back(run: Run) -> None:
-    """Keep the weights of this update if it is one of those to look back at."""
-    if run.state.update in run.plan.snapshots:
+def _look_back(run: Run, before: float = -1.0) -> None:
+    """Keep the weights of this update if it is one of those to look back at.
+
+    ``before`` is the share of the training that was over before it.
+    """
+    steps = MANY if run.budget.seconds else run.plan.total
+    wanted = snapshot_updates(steps, run.plan.settings.snapshots)
+    share = run.budget.share(run.state.update)
+    if any(before * steps < step - 0.5 <= share * steps for step in wanted):
         save_snapshot(run.folder, run.model, run.state.update)
+
+
+def _extent(run: Run) -> dict[str, Any]:
+    """What the progress bar counts: updates, or seconds of those there are."""
+    if run.budget.seconds:
+        return {"total": round(run.budget.seconds), "done": int(run.budget.spent), "unit": "seconds"}
+    return {"total": run.plan.total, "done": run.state.update, "unit": "updates"}
 
 
 def _validation_line(run: Run, result: Validation) -> str:

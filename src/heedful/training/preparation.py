@@ -67,6 +67,11 @@ def prepare(
     if not (folder / "prepared.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
         _prepare(inputs, folder, cleaning, choose, report)
+    return load_prepared(folder)
+
+
+def load_prepared(folder: Path) -> Prepared:
+    """What ``prepare`` has finished."""
     finished = read_json(folder / "prepared.json", DAMAGED)
     validation = list(cleaned_pairs(folder / "validation.tsv"))
     if not ({"config", "summary"} <= finished.keys() and validation):

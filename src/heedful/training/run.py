@@ -1,11 +1,12 @@
 """A whole training: from the user's files to a model folder, in one sitting or several.
 
 MODEL/                 the bundle, once training has ended
-MODEL/training/        run.json, data/, metrics.jsonl, checkpoints/, snapshots/
+MODEL/training/        run.json, data/, arithmetic.json, metrics.jsonl, checkpoints/, snapshots/
 """
 
 import math
 import shutil
+import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter
 from heedful.text.sentences import split_sentences
+from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
 from heedful.training.checkpoint import averaged_weights, checkpoints
 from heedful.training.config import TrainingConfig
@@ -93,13 +95,20 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
 
 def carry_on(folder: Path, choose: Choice, report: Reporter) -> Bundle:
     """Do all that is still to do of the run in ``folder``, and write the model."""
+    started = time.monotonic()
     inputs, settings, threads = read_run(folder)
     with locked(folder / "training"):
-        return _carried_on(folder, inputs, settings, threads, choose, report)
+        return _carried_on(folder, inputs, settings, threads, choose, report, started)
 
 
 def _carried_on(
-    folder: Path, inputs: Inputs, settings: Settings, threads: int, choose: Choice, report: Reporter
+    folder: Path,
+    inputs: Inputs,
+    settings: Settings,
+    threads: int,
+    choose: Choice,
+    report: Reporter,
+    started: float,
 ) -> Bundle:
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
@@ -107,25 +116,28 @@ def _carried_on(
     training = prepared.config.training
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
-    model = Transformer(_model_config(prepared)).to(device)
+    model = new_model(prepared).to(device)
     report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
     if not checkpoints(folder / "training" / "checkpoints"):
         start_from_vectors(model, prepared.tokenizer, training, report)
-    run = start_run(folder / "training", prepared, model, report)
-    if run.state.update >= run.plan.total:
+    run = start_run(folder / "training", prepared, model, report, started)
+    if run.ended:
         report.say("all updates were done already; writing the model again")
-    train_to_end(run)
+    else:
+        train_to_end(run, arithmetic_of(model, run.plan, run.folder, threads, report))
     return _finished(run, folder)
 
 
-def _model_config(prepared: Prepared) -> ModelConfig:
+def new_model(prepared: Prepared) -> Transformer:
+    """The model that the recipe describes, with random weights."""
     tokenizer = prepared.tokenizer
-    return ModelConfig(
+    config = ModelConfig(
         **prepared.config.model.model_dump(),
         source_vocabulary=tokenizer.source.size,
         target_vocabulary=tokenizer.target.size,
         joint=tokenizer.joint,
     )
+    return Transformer(config)
 
 
 def _finished(run: Run, folder: Path) -> Bundle:

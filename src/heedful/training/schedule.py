@@ -23,21 +23,20 @@ SHAPES: dict[str, Callable[[float], float]] = {
 """Share of the highest rate, from the part of the way after the warm-up that remains (1 to 0)."""
 
 
-def learning_rate(step: int, total: int, config: TrainingConfig, width: int) -> float:
-    """The rate of update ``step`` out of ``total``."""
+def learning_rate(step: int, share: float, total: float, config: TrainingConfig, width: int) -> float:
+    """The rate of update ``step`` out of about ``total``; ``share`` of the training is over before it."""
     peak = config.rate or noam(config.warmup, width=width, warmup=config.warmup)
-    return peak * _shape(step, total, config) * _cooldown(step, total, config.cooldown)
+    return peak * _shape(step, share, total, config) * _cooldown(share, config.cooldown)
 
 
-def _shape(step: int, total: int, config: TrainingConfig) -> float:
+def _shape(step: int, share: float, total: float, config: TrainingConfig) -> float:
     if step <= config.warmup:
         return step / config.warmup
     if config.schedule == "noam":
         return math.sqrt(config.warmup / step)
-    rest = (total - step + 1) / max(1, total - config.warmup)
+    rest = (1 - share) / max(1 - config.warmup / max(total, step), 1e-9)
     return SHAPES[config.schedule](min(1.0, max(0.0, rest)))
 
 
-def _cooldown(step: int, total: int, share: float) -> float:
-    length = share * total
-    return min(1.0, (total - step + 1) / length) if length >= 1 else 1.0
+def _cooldown(share: float, length: float) -> float:
+    return min(1.0, (1 - share) / length) if length else 1.0

@@ -85,12 +85,63 @@ def batch_loss(
     else:
         memory, lesson = teacher.encode(model, source, batch.links)
         states = model.decode(before, memory, source)
+    products = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     with torch.autocast(device.type, enabled=False):  # probabilities want all the digits there are
         weight = model.output.weight
         smoothed, likelihood = output_loss(
-            states.to(weight.dtype), weight, batch.target.to(device), smoothing
+            states.to(weight.dtype), weight, batch.target.to(device), smoothing, products
         )
     return smoothed if lesson is None else smoothed + lesson, likelihood
+
+
+def add_gradient(
+    model: Transformer,
+    batches: Sequence[Batch],
+    smoothing: float,
+    precision: str,
+    teacher: Teacher | None = None,
+) -> tuple[float, int]:
+    """Add the gradient of the loss, summed over all target tokens, to the parameters.
+
+    Returns the negative log-likelihood and the number of these tokens.
+    """
+    device = model.output.weight.device
+    total = torch.zeros((), dtype=torch.float64, device=device)
+    for batch in batches:
+        with mixed_precision(device, precision):
+            smoothed, likelihood = batch_loss(model, batch, smoothing, teacher)
+        smoothed.backward()  # type: ignore[no-untyped-call]
+        total += likelihood
+    return float(total), sum(batch.tokens for batch in batches)
+
+
+def step(
+    model: Transformer,
+    optimizer: torch.optim.Optimizer,
+    sums: tuple[float, int],
+    config: TrainingConfig,
+    rate: float,
+) -> float:
+    """One step of Adam on the gradient at hand; returns the loss a token.
+
+    ``sums`` are what ``add_gradient`` returned. The sum over all tokens is divided once by their number, so
+    how they were split into batches, or over processes, does not matter. A loss that is no number stops
+    here, before it reaches the weights.
+    """
+    total, tokens = sums
+    gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+    length = torch.nn.utils.get_total_norm(gradients) / tokens
+    if not (np.isfinite(total) and bool(length.isfinite())):
+        raise HeedfulError(
+            f"training broke down: the loss is {total / tokens} and the gradient {float(length)}",
+            hint="the last checkpoint is good; train anew with a lower training.rate or more training.warmup",
+        )
+    shortened = min(1.0, config.clip / (float(length) + 1e-6)) if config.clip else 1.0
+    torch._foreach_mul_(gradients, shortened / tokens)
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    return total / tokens
 
 
 def update(
@@ -101,30 +152,10 @@ def update(
     rate: float,
     teacher: Teacher | None = None,
 ) -> float:
-    """One step of Adam on all batches together; returns the loss a token.
-
-    The sum over all tokens is divided once by their number, so how they were split into batches does not
-    matter. A loss that is no number stops here, before it reaches the weights.
-    """
-    tokens = sum(batch.tokens for batch in batches)
-    device = model.output.weight.device
-    total = 0.0
+    """One step of Adam on all batches together, in this process; returns the loss a token."""
     optimizer.zero_grad(set_to_none=True)
-    for batch in batches:
-        with mixed_precision(device, config.precision):
-            smoothed, likelihood = batch_loss(model, batch, config.label_smoothing, teacher)
-        (smoothed / tokens).backward()  # type: ignore[no-untyped-call]
-        total += float(likelihood)
-    length = torch.nn.utils.clip_grad_norm_(model.parameters(), config.clip or float("inf"))
-    if not (np.isfinite(total) and bool(length.isfinite())):
-        raise HeedfulError(
-            f"training broke down: the loss is {total / tokens} and the gradient {float(length)}",
-            hint="the last checkpoint is good; train anew with a lower training.rate or more training.warmup",
-        )
-    for group in optimizer.param_groups:
-        group["lr"] = rate
-    optimizer.step()
-    return total / tokens
+    sums = add_gradient(model, batches, config.label_smoothing, config.precision, teacher)
+    return step(model, optimizer, sums, config, rate)
 
 
 def new_optimizer(model: Transformer, config: TrainingConfig) -> torch.optim.Optimizer:

@@ -1,0 +1,115 @@
+"""How a run computes: precision, processes and threads, chosen by trying them out on its own first batches.
+
+Which is quickest depends on the machine (few CPUs multiply bfloat16 quickly) and on the model (small
+products gain from processes, large ones from threads), so a long training measures; a short one is over
+before that would pay.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from heedful.config import Config
+from heedful.files import read_json, write_json
+from heedful.model.transformer import Transformer
+from heedful.progress import Reporter
+from heedful.training.plan import Plan
+from heedful.training.team import Team, team
+
+FILE = "arithmetic.json"
+LONG = 2e13
+"""Multiplications and additions from which a training is long: minutes on a laptop."""
+SECONDS = 2.0
+"""Tried at most for so long each, though at least one update after a first one."""
+CLEARLY = 1.05
+"""So much quicker must a way be to be preferred to the one before it."""
+
+
+class Arithmetic(Config):
+    """As decided at the start of a run, and kept: another way would round otherwise."""
+
+    precision: Literal["auto", "float32", "bfloat16"]
+    processes: int
+    threads: int
+    """Of each process."""
+    speed: float = 0.0
+    """Target tokens a second when it was tried; 0 when it was not."""
+
+    def __str__(self) -> str:
+        one = f"1 process with {self.threads} thread{'s' * (self.threads > 1)}"
+        several = f"{self.processes} processes with {self.threads} thread{'s' * (self.threads > 1)} each"
+        return f"{self.precision}, {several if self.processes > 1 else one}"
+
+
+def arithmetic_of(model: Transformer, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
+    """What an earlier sitting decided, or what is told, or what is quickest."""
+    path = folder / FILE
+    if path.exists():
+        return Arithmetic.checked(read_json(path, "delete the model folder and train anew"))
+    chosen = _chosen(model, plan, folder, threads, report)
+    write_json(path, chosen.model_dump())
+    return chosen
+
+
+@contextmanager
+def all_threads(arithmetic: Arithmetic) -> Iterator[None]:
+    """While helpers wait, the leader has their threads too."""
+    torch.set_num_threads(arithmetic.threads * arithmetic.processes)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(arithmetic.threads)
+
+
+def _chosen(model: Transformer, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
+    settings = plan.settings
+    on_cpu = model.output.weight.device.type == "cpu"
+    worth_trying = on_cpu and _operations(model, plan) >= LONG
+    precisions = ["float32", "bfloat16"] if settings.precision == "auto" else [settings.precision]
+    sizes = [settings.processes or 1]
+    if worth_trying and not settings.processes and threads > 1:
+        sizes = [1, threads]
+    if not worth_trying or len(sizes) * len(precisions) == 1:
+        precision = settings.precision if not on_cpu else precisions[0]
+        return Arithmetic(precision=precision, processes=sizes[0], threads=max(1, threads // sizes[0]))
+    tried = []
+    report.say("trying out how this machine trains quickest")
+    for size in sizes:
+        each = max(1, threads // size)
+        with team(model, plan.gradient_of(model), folder, size, each) as workers:
+            for precision in precisions:
+                speed = _speed(workers, precision)
+                tried.append(Arithmetic(precision=precision, processes=size, threads=each, speed=speed))
+                report.say(f"  {tried[-1]}: {speed:,.0f} tokens/s")
+    best = tried[0]
+    for other in tried[1:]:
+        best = other if other.speed > CLEARLY * best.speed else best
+    return best
+
+
+def _operations(model: Transformer, plan: Plan) -> float:
+    """Of the whole training: six for each weight and token."""
+    settings = plan.settings
+    if settings.minutes >= 3:
+        return LONG
+    batch = plan.prepared.config.batches.tokens * settings.accumulate
+    return 6.0 * model.parameter_count() * batch * plan.total
+
+
+def _speed(workers: Team, precision: str) -> float:
+    """Target tokens a second: the best of some updates, none of which is made."""
+    workers.model.train()
+    workers.work(1, precision)
+    best, started = 0.0, time.monotonic()
+    for update in range(1, 100):
+        begun = time.monotonic()
+        tokens = workers.work(update, precision)[1]
+        best = max(best, tokens / (time.monotonic() - begun))
+        if time.monotonic() - started > SECONDS:
+            break
+    workers.model.zero_grad(set_to_none=True)
+    return best

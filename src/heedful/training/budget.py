@@ -1,0 +1,56 @@
+"""How much of a training is behind it: counted in updates or, where minutes are given, by the clock.
+
+With minutes, the learning rate falls with the time that is left, so that it reaches zero when the time is up
+however quick the machine is; what comes after the last update (the last examination, writing the model) is
+reserved beforehand, by what examinations took so far.
+"""
+
+import time
+
+from heedful.training.checkpoint import TrainingState
+from heedful.training.config import TrainingConfig
+
+EXAMINATIONS = 10
+"""In a training by the clock, at even distances."""
+RESERVED_EXAMINATIONS = 4.0
+"""The end takes about so many times what an examination on the way takes: three, and the writing."""
+
+
+class Budget:
+    """Of one run: all its sittings count, from the moment that the command was given."""
+
+    def __init__(self, total: int, config: TrainingConfig, state: TrainingState, started: float) -> None:
+        self.total, self.every = total, config.validate_every
+        self.seconds = 60 * config.minutes
+        self.reserved = 0.01 * self.seconds
+        self._before, self._started = state.spent, started
+
+    @property
+    def spent(self) -> float:
+        """Seconds of work on this run, preparation and examinations included."""
+        return self._before + time.monotonic() - self._started
+
+    def share(self, update: int) -> float:
+        """Part of the training, from 0 to 1, that is over after this update."""
+        by_updates = update / self.total
+        if not self.seconds:
+            return by_updates
+        return min(1.0, max(by_updates, self.spent / max(self.seconds - self.reserved, 1.0)))
+
+    def expected_total(self, update: int) -> float:
+        """Updates that there will have been in the end, as things are going."""
+        share = self.share(update)
+        return self.total if not self.seconds else max(update, update / share if share and update else 0) or 1
+
+    def examined(self, seconds: float) -> None:
+        """An examination took so long."""
+        self.reserved = max(0.01 * self.seconds, RESERVED_EXAMINATIONS * seconds)
+
+    def validates(self, update: int, before: float, per_epoch: int) -> bool:
+        """Whether to examine the model after this update, when ``before`` was the share before it."""
+        share = self.share(update)
+        if share >= 1 or update >= self.total:
+            return True
+        if self.seconds and not self.every:
+            return int(share * EXAMINATIONS) > int(before * EXAMINATIONS)
+        return update % (self.every or per_epoch) == 0

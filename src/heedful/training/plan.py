@@ -1,0 +1,80 @@
+"""Which update sees which pairs, and the gradient of its share: the same in every process of a team.
+
+Everything random in update n depends on (seed, n) and the process's rank alone, so a resumed run repeats the
+uninterrupted one to the bit.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from heedful.corpora.batches import Batches
+from heedful.model.transformer import Transformer
+from heedful.progress import Reporter
+from heedful.text.subword_dropout import SubwordDropout
+from heedful.text.tokenizer import Tokenizer
+from heedful.training.preparation import Prepared
+from heedful.training.taught import new_teacher
+from heedful.training.team import Gradient
+from heedful.training.update import Batch, Respelling, add_gradient, read_batch
+
+
+class Plan:
+    """Of a run: its updates, and what each of them reads."""
+
+    def __init__(self, prepared: Prepared, folder: Path, report: Reporter) -> None:
+        settings = prepared.config.training
+        self.prepared, self.settings = prepared, settings
+        self.batches = Batches(prepared.training, prepared.config.batches, settings.seed, settings.accumulate)
+        self.per_epoch = self.batches.updates_per_epoch(0)  # of every epoch: the lengths stay the same
+        whole = self.per_epoch * settings.epochs
+        self.total = min(whole, settings.updates) if settings.updates else whole
+        self.respelling = _respelling(prepared)
+        self.teacher = new_teacher(prepared, folder, report)
+
+    def read(self, update: int, rank: int = 0, size: int = 1) -> list[Batch]:
+        """The batches of an update, or every ``size``-th pair of each from ``rank`` on."""
+        epoch, index = divmod(update - 1, self.per_epoch)
+        shares = [indices[rank::size].tolist() for indices in self.batches.update(epoch, index)]
+        return [
+            read_batch(
+                self.prepared.training,
+                share,
+                self.respelling,
+                [self.settings.seed, update, part] + [rank] * (size > 1),
+                self.teacher,
+            )
+            for part, share in enumerate(shares)
+            if share
+        ]
+
+    def gradient_of(self, model: Transformer) -> Gradient:
+        """How a process of a team computes its share."""
+
+        def gradient(update: int, precision: str, rank: int, size: int) -> tuple[float, int]:
+            torch.manual_seed(self.settings.seed * 1_000_003 + update + (rank << 40))
+            batches = self.read(update, rank, size)
+            return add_gradient(model, batches, self.settings.label_smoothing, precision, self.teacher)
+
+        return gradient
+
+
+def _respelling(prepared: Prepared) -> tuple[Respelling, Respelling] | None:
+    rate = prepared.config.tokenizer.dropout
+    if not rate:
+        return None
+    longest = prepared.config.model.longest
+
+    def respelling(tokenizer: Tokenizer) -> Respelling:
+        dropout = SubwordDropout(tokenizer, rate)
+
+        def respell(ids: Sequence[int], random: np.random.Generator) -> list[int]:
+            new = dropout(ids, random)
+            return new if len(new) < longest else list(ids)  # smaller pieces must not outgrow the model
+
+        return respell
+
+    source = respelling(prepared.tokenizer.source)
+    return source, source if prepared.tokenizer.joint else respelling(prepared.tokenizer.target)
