@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -86,6 +86,9 @@ def train(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
+    time: Annotated[
+        str | None, typer.Option(help="Be done in 30m, 2h, 1h30m; auto takes 30m unless told epochs.")
+    ] = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
@@ -93,11 +96,12 @@ def train(
     quiet: Quiet = False,
 ) -> None:
     """Train a model on your sentence pairs."""
+    from heedful.commands.training import run_settings
     from heedful.progress import Reporter
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if pairs or output or validation or languages or preset or recipe or settings:
+        if pairs or output or validation or languages or preset or recipe or time or settings:
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -113,7 +117,7 @@ def train(
             folder,
             validation=validation or (),
             languages=_languages(languages),
-            settings=_settings(recipe, preset, settings),
+            settings=run_settings(recipe, preset, time, settings),
             report=report,
         )
     print(f"model written to {folder}; its README.md has the scores")
@@ -432,13 +436,3 @@ def _languages(text: str | None) -> tuple[str, str] | None:
             f"cannot read languages {text!r}", hint="write source-target, such as en-de, or pt-BR:en"
         )
     return codes[0], codes[1]
-
-
-def _settings(recipe: Path | None, preset: str | None, assignments: list[str]) -> dict[str, Any]:
-    """Recipe file, then --preset, then --set: the later wins."""
-    from heedful.config import merged, parsed_overrides, read_toml
-
-    settings = read_toml(recipe) if recipe else {}
-    if preset:
-        settings = merged(settings, {"preset": preset})
-    return merged(settings, parsed_overrides(assignments))

@@ -229,7 +229,13 @@ def test_a_model_learns(name: str) -> None:
     for step in range(1, updates + 1):
         shown = [symbols for symbols in sequences(64) if tuple(symbols) not in secret]
         batch = new_batch(shown, [task(symbols) for symbols in shown])
-        update(model, optimizer, [batch], config, learning_rate(step, (step - 1) / updates, updates, config, shape.width))
+        update(
+            model,
+            optimizer,
+            [batch],
+            config,
+            learning_rate(step, (step - 1) / updates, updates, config, shape.width),
+        )
     source = new_batch(unseen, unseen).source
     found = search(model.eval(), source, SearchConfig(beam=1))
     right = sum(

@@ -36,8 +36,8 @@ class TrainingState:
     """Spent training, over all sittings."""
     spent: float = 0.0
     """Spent on the run altogether: preparation, training and examinations."""
-    validated: list[int] = field(default_factory=list)
-    """Updates after which the model was examined."""
+    examined: list[tuple[int, float, float]] = field(default_factory=list)
+    """Of each examination: the update before it, the share of the training over by then, and BLEU (or -1)."""
 
 
 STATE = TypeAdapter(TrainingState)

@@ -26,6 +26,7 @@ from heedful.training.checkpoint import (
     prune,
     save_checkpoint,
 )
+from heedful.training.forecast import forecast
 from heedful.training.plan import Plan
 from heedful.training.preparation import Prepared
 from heedful.training.schedule import learning_rate
@@ -62,7 +63,8 @@ class Run:
     def regular_checkpoints(self) -> list[Path]:
         """Those written after a validation, oldest first: an interruption leaves others too."""
         found = checkpoints(self.checkpoint_folder)
-        return [path for path in found if int(path.name) in self.state.validated]
+        examined = {update for update, _, _ in self.state.examined}
+        return [path for path in found if int(path.name) in examined]
 
     @property
     def ended(self) -> bool:
@@ -142,7 +144,8 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
     settings, state, started = run.plan.settings, run.state, time.monotonic()
     result = validate(run.model, run.prepared.tokenizer, run.prepared.validation, settings.bleu_sentences)
     run.budget.examined(time.monotonic() - started)
-    state.validated.append(state.update)
+    share = run.budget.share(state.update)
+    state.examined.append((state.update, share, result.scores.get("BLEU", -1.0)))
     state.stale += 1
     if result.loss < state.best_loss:
         state.best_loss, state.best_update, state.stale = result.loss, state.update, 0
@@ -187,8 +190,15 @@ def _validation_line(run: Run, result: Validation) -> str:
     epoch = run.state.update / run.plan.per_epoch
     return (
         f"update {run.state.update:,}, epoch {epoch:.1f}: loss {result.loss:.3f}"
-        f"  perplexity {result.perplexity:.2f}{scores}{best}"
+        f"  perplexity {result.perplexity:.2f}{scores}{best}{_outlook(run.state)}"
     )
+
+
+def _outlook(state: TrainingState) -> str:
+    """What the scores so far let expect."""
+    expected = forecast([(share, bleu) for _, share, bleu in state.examined if bleu >= 0])
+    over = bool(state.examined) and state.examined[-1][1] >= 1
+    return "" if expected is None or over else f"  (BLEU at the end: about {expected:.0f})"
 
 
 class _Meter:
@@ -196,6 +206,7 @@ class _Meter:
 
     def __init__(self, run: Run) -> None:
         self.run, self.note, self.rate = run, "", 0.0
+        self.outlook = _outlook(run.state)
         self.path = run.folder / "metrics.jsonl"
         self.restart()
 
@@ -211,7 +222,7 @@ class _Meter:
         self.run.state.tokens += tokens
         self.rate = rate
         speed = self.tokens / max(time.monotonic() - self.since, 1e-9)
-        self.note = f"loss {self.losses[-1]:.3f}  {speed:,.0f} tokens/s"
+        self.note = f"loss {self.losses[-1]:.3f}  {speed:,.0f} tokens/s{self.outlook}"
 
     def write(self) -> None:
         """A line about the updates since the last one."""
@@ -229,6 +240,7 @@ class _Meter:
 
     def write_validation(self, result: Validation) -> None:
         """A line about an examination."""
+        self.outlook = _outlook(self.run.state)
         self._append(validation_loss=result.loss, perplexity=result.perplexity, **result.scores)
 
     def _append(self, **values: float) -> None:

@@ -1,0 +1,37 @@
+"""What `heedful train` is told, as settings."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from heedful.config import merged, parsed_overrides, read_toml
+from heedful.errors import HeedfulError
+
+MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
+
+
+def run_settings(
+    recipe: Path | None, preset: str | None, time: str | None, assignments: Sequence[str]
+) -> dict[str, Any]:
+    """Recipe file, then --preset and --time, then --set: the later wins."""
+    settings = read_toml(recipe) if recipe else {}
+    if preset:
+        settings = merged(settings, {"preset": preset})
+    if time is not None:
+        settings = merged(settings, {"training": {"minutes": minutes_of(time)}})
+    return merged(settings, parsed_overrides(assignments))
+
+
+def minutes_of(time: str) -> float:
+    """A time as people write it; a bare number is minutes.
+
+    >>> minutes_of("30m"), minutes_of("1h30m"), minutes_of("90s"), minutes_of("2.5 h"), minutes_of("10")
+    (30.0, 90.0, 1.5, 150.0, 10.0)
+    """
+    found = re.fullmatch(r"(?:(?:\d+(?:\.\d+)?)(?:[hms]|$))+", time.replace(" ", "").lower())
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms]|$)", found.group()) if found else []
+    minutes = sum(float(number) * MINUTES[unit or "m"] for number, unit in parts)
+    if minutes <= 0:
+        raise HeedfulError(f"{time!r} is no time to train for", hint="write 30m, 2h, 1h30m or 90s")
+    return minutes

@@ -1,0 +1,176 @@
+"""Processes that compute a gradient together: real ones, over the loopback interface."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.errors import HeedfulError
+from heedful.model.transformer import Transformer
+from heedful.progress import Reporter
+from heedful.training.arithmetic import FILE, Arithmetic, arithmetic_of
+from heedful.training.plan import Plan
+from heedful.training.preparation import Prepared, load_prepared
+from heedful.training.run import new_model
+from heedful.training.team import Team, team
+from tests.conftest import quick_train_words, run_heedful
+
+
+@pytest.fixture(scope="module")
+def run(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder training/ of a run without dropout that did one update: shares differ in nothing else."""
+    folder = tmp_path_factory.mktemp("team") / "model"
+    words = quick_train_words(grammar_pairs, folder)
+    assert run_heedful(*words, "--set", "training.updates=1", "--set", "model.dropout=0").status == 0
+    return folder / "training"
+
+
+def parts(run: Path) -> tuple[Prepared, Plan, Transformer]:
+    prepared = load_prepared(run / "data")
+    torch.manual_seed(3)  # other weights than a helper begins with
+    return prepared, Plan(prepared, run, Reporter(quiet=True)), new_model(prepared)
+
+
+def gradients(model: Transformer) -> list[torch.Tensor]:
+    found = [parameter.grad for parameter in model.parameters()]
+    assert all(gradient is not None for gradient in found)
+    return [gradient.clone() for gradient in found if gradient is not None]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_the_gradient_is_that_of_one_process(run: Path, size: int) -> None:
+    _, plan, model = parts(run)
+    gradient = plan.gradient_of(model)
+    alone = Team(model, gradient).work(2, "float32")
+    expected = gradients(model)
+    with team(model, gradient, run, size, threads=1) as workers:
+        for update in (1, 2):  # the second time with what the first left behind
+            together = workers.work(update, "float32")
+    assert together[1] == alone[1]
+    assert together[0] == pytest.approx(alone[0], rel=1e-6)
+    for ours, theirs in zip(gradients(model), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()) + 1e-6)
+
+
+def test_every_pair_is_in_one_share(run: Path) -> None:
+    _, plan, _ = parts(run)
+    whole = sum(batch.tokens for batch in plan.read(1))
+    shares = [sum(batch.tokens for batch in plan.read(1, rank, 3)) for rank in range(3)]
+    assert sum(shares) == whole
+    assert min(shares) > 0
+
+
+def test_a_share_may_be_empty(run: Path) -> None:
+    """More processes than sentences: those without work add nothing."""
+    _, plan, model = parts(run)
+    sentences = sum(len(batch.source) for batch in plan.read(1))
+    assert plan.gradient_of(model)(1, "float32", sentences, sentences + 1) == (0.0, 0)
+
+
+def test_a_helper_that_dies_is_an_error_that_says_so(run: Path) -> None:
+    _, plan, model = parts(run)
+
+    def work_on() -> None:
+        with team(model, plan.gradient_of(model), run, 2, threads=1) as workers:
+            workers.work(1, "float32")
+            os.kill(helpers_of(os.getpid())[0], signal.SIGKILL)
+            for update in range(1, 50):
+                workers.work(update, "float32")
+
+    with pytest.raises(HeedfulError, match="has ended") as caught:
+        work_on()
+    assert "--resume" in (caught.value.hint or "")
+    assert not helpers_of(os.getpid())
+
+
+def test_helpers_go_when_the_leader_is_killed(run: Path) -> None:
+    words = f"""
+import time, torch
+from pathlib import Path
+from tests.training.test_team import parts
+from heedful.training.team import team
+run = Path({str(run)!r})
+_, plan, model = parts(run)
+with team(model, plan.gradient_of(model), run, 2, threads=1) as workers:
+    workers.work(1, "float32")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+    root = Path(__file__).parents[2]
+    leader = subprocess.Popen(
+        [sys.executable, "-c", words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=root
+    )
+    assert leader.stdout is not None
+    assert leader.stdout.readline() == b"ready\n"
+    helper = helpers_of(leader.pid)[0]
+    leader.kill()
+    leader.wait()
+    leader.stdout.close()
+    until = time.monotonic() + 20
+    while Path(f"/proc/{helper}").exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not Path(f"/proc/{helper}").exists()
+
+
+def test_two_processes_stopped_and_resumed_end_as_one_run(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Also: the way of computing is kept, and helpers do not outlive the run."""
+    told = ["--set", "training.processes=2", "--set", "training.precision=bfloat16"]
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    assert run_heedful(*quick_train_words(grammar_pairs, whole), *told).status == 0
+    words = [*quick_train_words(grammar_pairs, stopped), *told, "--set", "training.save_minutes=0.0001"]
+    process = subprocess.Popen([sys.executable, "-m", "heedful", *words], stderr=subprocess.DEVNULL)
+    checkpoints = stopped / "training" / "checkpoints"
+    until = time.monotonic() + 60
+    while not list(checkpoints.glob("00000000[1-9]")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) in (130, 0)  # 0: it was through already
+    assert run_heedful("train", "--resume", str(stopped)).status == 0
+    kept = Arithmetic.checked(json.loads((stopped / "training" / FILE).read_text()))
+    assert (kept.processes, kept.precision) == (2, "bfloat16")
+    weights = [(folder / "weights.safetensors").read_bytes() for folder in (whole, stopped)]
+    assert weights[0] == weights[1]
+
+
+def test_a_short_training_tries_nothing(run: Path, tmp_path: Path) -> None:
+    _, plan, model = parts(run)
+    chosen = arithmetic_of(model, plan, tmp_path, threads=2, report=Reporter(quiet=True))
+    assert (chosen.precision, chosen.processes, chosen.threads, chosen.speed) == ("float32", 1, 2, 0.0)
+
+
+def test_a_long_training_takes_the_quickest_and_remembers(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("heedful.training.arithmetic.LONG", 0.0)
+    monkeypatch.setattr("heedful.training.arithmetic.SECONDS", 0.1)
+    (run / FILE).unlink()
+    _, plan, model = parts(run)
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    chosen = arithmetic_of(model, plan, run, threads=2, report=Reporter())
+    lines = capsys.readouterr().err.splitlines()[1:]
+    speeds = [float(line.split(": ")[1].split()[0].replace(",", "")) for line in lines]
+    assert len(lines) == 4
+    assert max(speeds) <= 1.05**3 * chosen.speed + 1
+    assert all(map(torch.equal, before, model.parameters()))  # trying changes nothing
+    monkeypatch.setattr("heedful.training.arithmetic._chosen", None)
+    assert arithmetic_of(model, plan, run, threads=2, report=Reporter(quiet=True)) == chosen
+
+
+def helpers_of(leader: int) -> list[int]:
+    """Helping processes whose parent this is."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            words = (path / "cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue
+        if parent == leader and b"heedful.training.helper" in words:
+            found.append(int(path.name))
+    return found
