@@ -9,10 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from heedful.model.kernels import quick_attention
 from heedful.model.observer import Observer
-
-SHORT = 96 * 96
-"""Weights of a head up to which half-precision attention on CPUs goes as it is written."""
 
 
 def attention_scores(query: Tensor, key: Tensor) -> Tensor:
@@ -32,37 +30,8 @@ def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Equation 1 as written: the reference that the fused kernel in the model is tested against."""
+    """Equation 1 as written: the reference that the kernels of the model are tested against."""
     return attention_weights(query, key, visible) @ value
-
-
-def fused_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    visible: Tensor | None = None,
-    *,
-    causal: bool = False,
-    dropout: float = 0.0,
-) -> Tensor:
-    """Equation 1 by PyTorch's kernel, which never holds all weights at once, or by what is quicker.
-
-    On CPUs that kernel is slow in half precision, five times slower backwards than in single precision. There
-    short sentences go as equation 1 is written, and long ones in single precision.
-    """
-    if query.device.type != "cpu" or query.dtype not in (torch.bfloat16, torch.float16):
-        return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=visible, dropout_p=dropout, is_causal=causal
-        )
-    with torch.autocast("cpu", enabled=False):
-        if query.size(-2) * key.size(-2) > SHORT or dropout:
-            single = (query.float(), key.float(), value.float())
-            heads = F.scaled_dot_product_attention(
-                *single, attn_mask=visible, dropout_p=dropout, is_causal=causal
-            )
-            return heads.to(query.dtype)
-        mask = look_ahead_mask(query.size(-2), query.device) if causal else visible
-        return attention(query, key, value, mask)
 
 
 def look_ahead_mask(length: int, device: torch.device | None = None) -> Tensor:
@@ -138,7 +107,7 @@ class MultiHeadAttention(nn.Module):
             observer("v", value)
             observer("weights", attention_weights(query, key, mask))
         dropout = self.dropout if self.training else 0.0
-        heads = fused_attention(query, key, value, visible, causal=causal, dropout=dropout)
+        heads = quick_attention(query, key, value, visible, causal=causal, dropout=dropout)
         result: Tensor = self.output(join_heads(heads))
         if observer is not None:
             observer("heads", heads)
