@@ -16,6 +16,7 @@ LAYERS = [
     {"server"},
     {"page"},
     {"api"},
+    {"choosing"},
     {"presets", "inspection", "interop"},
     {"training", "engines"},
     {"bundle"},

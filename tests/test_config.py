@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from heedful.choosing import chooser
 from heedful.config import merged, parsed_overrides, read_toml
 from heedful.errors import HeedfulError
-from heedful.presets import chooser
 from heedful.training.config import RunConfig
 from heedful.training.preparation import CorpusSize
 

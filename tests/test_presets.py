@@ -5,10 +5,11 @@ from itertools import pairwise
 import pytest
 import torch
 
+from heedful.choosing import auto, chooser
 from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
-from heedful.presets import PRESETS, auto, chooser
+from heedful.presets import PRESETS
 from heedful.training.config import RunConfig
 from heedful.training.preparation import CorpusSize
 from heedful.training.schedule import learning_rate

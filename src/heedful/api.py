@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from heedful.bundle import Bundle
+from heedful.choosing import chooser
 from heedful.config import Settings
 from heedful.corpora.formats import check_inputs, languages_of
 from heedful.engines.ctranslate2 import CTranslate2Engine
@@ -14,7 +15,6 @@ from heedful.engines.segmented import SegmentedEngine
 from heedful.errors import HeedfulError
 from heedful.interop import ctranslate2
 from heedful.interop.ctranslate2 import Precision
-from heedful.presets import chooser
 from heedful.progress import Reporter
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors

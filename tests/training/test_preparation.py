@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from heedful.choosing import chooser
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.formats import write_tsv
 from heedful.errors import HeedfulError
-from heedful.presets import chooser
 from heedful.progress import Reporter
 from heedful.training.preparation import Inputs, Prepared, prepare
 

@@ -23,6 +23,7 @@ from heedful.training.team import Team, team
 FILE = "arithmetic.json"
 LONG = 2e13
 """Multiplications and additions from which a training is long: minutes on a laptop."""
+SHORT_MINUTES = 3.0
 SECONDS = 2.0
 """Tried at most for so long each, though at least one update after a first one."""
 CLEARLY = 1.05
@@ -94,8 +95,8 @@ def _chosen(model: Transformer, plan: Plan, folder: Path, threads: int, report: 
 def _operations(model: Transformer, plan: Plan) -> float:
     """Of the whole training: six for each weight and token."""
     settings = plan.settings
-    if settings.minutes >= 3:
-        return LONG
+    if 0 < settings.minutes < SHORT_MINUTES:
+        return 0.0
     batch = plan.prepared.config.batches.tokens * settings.accumulate
     return 6.0 * model.parameter_count() * batch * plan.total
 

@@ -58,8 +58,8 @@ def check_vectors(recipes: Sequence[RunConfig]) -> None:
 def checking_vectors(choose: Choice) -> Choice:
     """The same choice, but one that the vectors do not fit is an error."""
 
-    def choose_and_check(size: CorpusSize) -> tuple[RunConfig, str]:
-        config, reason = choose(size)
+    def choose_and_check(size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]:
+        config, reason = choose(size, measured=measured)
         check_vectors([config])
         return config, reason
 

@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
 from heedful.corpora.formats import read_pairs, write_tsv
@@ -56,8 +57,10 @@ class Prepared:
     summary: list[str]
 
 
-Choice = Callable[[CorpusSize], tuple[RunConfig, str]]
-"""Chooses the recipe for a corpus of this size, and says why."""
+class Choice(Protocol):
+    """Chooses the recipe for a corpus of this size, and says why; it may measure the machine for that."""
+
+    def __call__(self, size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]: ...
 
 
 def prepare(
@@ -91,7 +94,7 @@ def _prepare(
     pairs_path = folder / "pairs.tsv"
     summary = _cleaned(inputs.training, pairs_path, cleaning, inputs.languages, report)
     size = _measured(pairs_path)
-    config, reason = choose(size)
+    config, reason = choose(size, measured=True)
     report.say(reason)
     training, validation, notes = _divided(inputs, pairs_path, config)
     report.say(f"training the {config.tokenizer.kind} tokenizer")

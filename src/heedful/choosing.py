@@ -1,0 +1,227 @@
+"""Which recipe a run gets: a preset's, or one for the corpus and the time there is; settings go on top.
+
+The table of sizes comes from what small corpora want: smaller vocabularies, fewer layers, more dropout
+(Sennrich and Zhang 2019, and docs/log.md); what is chosen by time, from the speed-runs in docs/log.md.
+"""
+
+import difflib
+import math
+from dataclasses import dataclass
+from typing import Self
+
+from heedful.config import Settings, merged
+from heedful.errors import HeedfulError
+from heedful.model.config import ModelConfig
+from heedful.presets import PRESETS, small, tiny
+from heedful.training.config import RunConfig
+from heedful.training.devices import available_cores
+from heedful.training.preparation import Choice, CorpusSize
+from heedful.training.speed import USUAL, operations_per_second, operations_per_token
+
+MINUTES = 30.0
+"""What auto takes at most when it is told neither a time nor epochs."""
+ENDLESS = 100_000
+"""Epochs of a training that is to end by the clock."""
+FEWEST_UPDATES = 2000
+"""A model needs about so many steps whatever the corpus: a small one gets smaller batches."""
+SPECIALS_AND_BYTES = 300
+"""What every vocabulary holds before any letter, rounded up."""
+SHAPES = [(64, 2), (96, 3), (128, 4), (192, 4), (256, 4), (384, 4), (512, 6)]
+"""Widths, and layers of encoder and decoder, that a training by the clock chooses from."""
+TOKENS_PER_WEIGHT = 1.5
+"""So many target tokens should a model be able to learn from for each of its weights: else a smaller one."""
+PIECES_PER_CHANNEL = 40
+"""A vocabulary of more makes the output layer most of the work."""
+UPDATES = 3500
+"""About so many in a training by the clock: small batches learn sooner, large ones are quicker to compute."""
+LEARNING = 0.85
+"""Part of the time that is spent learning; the rest prepares and examines."""
+
+
+def chooser(settings: Settings) -> Choice:
+    """How a run with these settings gets its recipe: the preset's, with the settings on top."""
+    name = settings.get("preset", "auto")
+    if not isinstance(name, str) or (name != "auto" and name not in PRESETS):
+        known = ["auto", *PRESETS]
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"presets: {', '.join(known)}"
+        raise HeedfulError(f"there is no preset {name!r}", hint=hint)
+    preset = PRESETS.get(name, tiny)
+
+    def choose(size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]:
+        asked = with_settings(preset(), settings).training
+        by_steps = bool(asked.model_fields_set & {"epochs", "updates"} & settings.get("training", {}).keys())
+        if name == "auto" and not by_steps:
+            speed = operations_per_second(asked.threads or available_cores()) if measured else USUAL
+            config, reason = within(size, asked.minutes or MINUTES, speed, all_of_it=asked.minutes > 0)
+        elif name == "auto":
+            config, reason = auto(size)
+        else:
+            config, reason = preset(), f"preset {name}"
+            if asked.minutes and not by_steps:
+                config = with_settings(config, {"training": {"epochs": ENDLESS, "updates": 0, "patience": 0}})
+        return with_settings(config, settings), reason + _told(settings)
+
+    # A wrong setting is an error now, not after the corpus was read.
+    choose(CorpusSize(50_000, 5_000_000, 100))
+    return choose
+
+
+def with_settings(config: RunConfig, settings: Settings) -> RunConfig:
+    """The recipe with the user's settings put in, all checked."""
+    return RunConfig.checked(merged(config.model_dump(), settings))
+
+
+def auto(size: CorpusSize) -> tuple[RunConfig, str]:
+    """The recipe for a corpus of this size, to be trained for some epochs, and a sentence that says why."""
+    kind, start, layers, dropout, epochs = _by_size(size.pairs)
+    epoch_tokens, vocabulary = _target_tokens(size), _vocabulary(size, start)
+    batch = int(min(start.batches.tokens, max(256, epoch_tokens * epochs / FEWEST_UPDATES // 64 * 64)))
+    updates = epoch_tokens / batch  # of an epoch
+    changes: Settings = {
+        "preset": "auto",
+        "tokenizer": {"vocabulary": vocabulary},
+        "model": {"dropout": dropout, "encoder_layers": layers, "decoder_layers": layers},
+        "batches": {"tokens": batch},
+        "training": {
+            "epochs": epochs,
+            "warmup": max(10, min(start.training.warmup, round(updates * epochs / 8))),
+            "validate_every": 0 if 100 <= updates <= 2000 else round(min(max(updates, 100), 2000)),
+            "patience": 10,
+        },
+    }
+    reason = (
+        f"preset auto: {size.pairs:,} pairs are a {kind} corpus, so width {start.model.width}, "
+        f"{layers}+{layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
+        f"batches of {batch:,} tokens, {epochs} epochs"
+    )
+    return with_settings(start, changes), reason
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """A model that could be trained, and how many target tokens it could learn from in the time."""
+
+    width: int
+    layers: int
+    weights: int
+    tokens: float
+
+    @classmethod
+    def of(cls, width: int, layers: int, vocabulary: int, operations: float) -> Self:
+        """``operations`` is what can be computed in the time."""
+        model = ModelConfig(
+            width=width,
+            heads=_heads(width),
+            encoder_layers=layers,
+            decoder_layers=layers,
+            feed_forward_width=4 * width,
+            source_vocabulary=vocabulary,
+            target_vocabulary=vocabulary,
+        )
+        weights = 2 * layers * 4 * 3 * width * width + 4 * layers * width * width + vocabulary * width
+        return cls(width, layers, weights, operations / operations_per_token(model, 20))
+
+
+def within(size: CorpusSize, minutes: float, speed: float, *, all_of_it: bool) -> tuple[RunConfig, str]:
+    """The recipe that comes furthest in so many minutes at this many operations a second, and why.
+
+    Unless ``all_of_it`` is to be used, a small corpus takes fewer minutes: it has no more to teach.
+    """
+    kind, start, _, _, epochs = _by_size(size.pairs)
+    epoch_tokens, vocabulary = _target_tokens(size), _vocabulary(size, start)
+    most = (8 if all_of_it else 2) * epochs
+    operations = LEARNING * 60 * minutes * speed
+    options = [
+        Option.of(width, layers, min(vocabulary, PIECES_PER_CHANNEL * width), operations)
+        for width, layers in SHAPES
+    ]
+    fitting = [
+        option
+        for option in options
+        if min(option.tokens, 2 * epochs * epoch_tokens) >= TOKENS_PER_WEIGHT * option.weights
+    ]
+    chosen = (fitting or options[:1])[-1]
+    tokens = min(chosen.tokens, most * epoch_tokens)
+    vocabulary = max(min(vocabulary, PIECES_PER_CHANNEL * chosen.width), _smallest_vocabulary(size, start))
+    dropout = min(0.3, max(0.1, round(0.1 + (tokens / epoch_tokens - 5) / 150, 2)))
+    batch = int(min(4096, max(256, tokens / UPDATES // 256 * 256)))
+    changes: Settings = {
+        "preset": "auto",
+        "tokenizer": {"vocabulary": vocabulary},
+        "model": {
+            "width": chosen.width,
+            "heads": _heads(chosen.width),
+            "encoder_layers": chosen.layers,
+            "decoder_layers": chosen.layers,
+            "feed_forward_width": 4 * chosen.width,
+            "dropout": dropout,
+        },
+        "batches": {"tokens": batch},
+        "training": {
+            "minutes": minutes,
+            "epochs": most,
+            "schedule": "linear",
+            "cooldown": 0,
+            "rate": round(0.023 / math.sqrt(chosen.width), 5),
+            "warmup": max(10, min(400, round(tokens / batch / 10))),
+            "average": 1,
+        },
+    }
+    reason = (
+        f"preset auto: {minutes:g} minutes for {size.pairs:,} pairs, a {kind} corpus: width {chosen.width}, "
+        f"{chosen.layers}+{chosen.layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
+        f"batches of {batch:,} tokens, about {tokens / epoch_tokens:.2g} epochs"
+    )
+    return with_settings(start, changes), reason
+
+
+def _by_size(pairs: int) -> tuple[str, RunConfig, int, float, int]:
+    """What a corpus of so many pairs is called, and its preset, layers, dropout and epochs."""
+    if pairs < 1_000:
+        return "tiny", tiny(), 2, 0.3, 150
+    if pairs < 5_000:
+        return "very small", tiny(), 3, 0.3, 60
+    if pairs < 20_000:
+        return "small", tiny(), 4, 0.3, 40
+    if pairs < 100_000:
+        return "medium-sized", tiny(), 4, 0.25, 25
+    return "large", small(), 4, 0.1, max(3, min(20, round(2_000_000 / pairs)))
+
+
+def auto_vocabulary(words: float, most: int) -> int:
+    """Pieces that a corpus of so many words can teach: each should be seen dozens of times.
+
+    >>> [auto_vocabulary(words, 16000) for words in (3_000, 60_000, 700_000, 10_000_000)]
+    [500, 500, 6000, 16000]
+    """
+    return min(most, max(500, math.ceil(words / 120 / 500) * 500))
+
+
+def _heads(width: int) -> int:
+    return 4 if width <= 256 else 8
+
+
+def _target_tokens(size: CorpusSize) -> float:
+    """Of an epoch: half the words are targets, 1.3 pieces each; a word is letters and a space."""
+    return max(1.0, size.characters / 6 / 2 * 1.3)
+
+
+def _vocabulary(size: CorpusSize, start: RunConfig) -> int:
+    wanted = auto_vocabulary(size.characters / 6, start.tokenizer.vocabulary)
+    return max(wanted, _smallest_vocabulary(size, start))
+
+
+def _smallest_vocabulary(size: CorpusSize, start: RunConfig) -> int:
+    """With room for every letter and some pieces."""
+    return SPECIALS_AND_BYTES + min(size.alphabet, start.tokenizer.alphabet) + 200
+
+
+def _told(settings: Settings) -> str:
+    """The settings that the user gave, as words."""
+    named = [
+        f"{section}.{key}={value}"
+        for section, values in settings.items()
+        for key, value in (values.items() if isinstance(values, dict) else ())
+    ]
+    return f"; told: {', '.join(named)}" if named else ""
