@@ -16,7 +16,7 @@ LAYERS = [
     {"server"},
     {"page"},
     {"api"},
-    {"choosing"},
+    {"choosing", "loading"},
     {"presets", "inspection", "interop"},
     {"training", "engines"},
     {"bundle"},
@@ -81,6 +81,16 @@ def test_no_pickle_and_no_eval() -> None:
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         assert not names & {"eval", "exec", "pickle"}, path
         assert "torch.load" not in path.read_text(encoding="utf-8"), path
+
+
+def test_the_package_and_translating_import_no_pytorch() -> None:
+    code = (
+        "import heedful, sys; first = {'torch', 'numpy', 'pydantic', 'typer'} & set(sys.modules);"
+        "import heedful.loading, heedful.commands.translate;"
+        "print([*first], [name for name in ('torch', 'sacrebleu', 'rich', 'fastapi') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[] []"
 
 
 def test_command_line_imports_nothing_heavy() -> None:

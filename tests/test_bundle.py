@@ -1,13 +1,14 @@
 """The model folder: what was saved comes back exactly, and what is broken is said to be."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from heedful.bundle import FORMAT, Bundle, BundleConfig, named_parameters
+from heedful.bundle import FORMAT, Bundle, BundleConfig, UnreadTransformer, named_parameters
 from heedful.decoding.config import SearchConfig
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
@@ -126,6 +127,31 @@ def test_saving_again_replaces_and_leaves_nothing_aside(folder: Path) -> None:
 def test_a_folder_without_a_card_is_a_model(folder: Path) -> None:
     (folder / "README.md").unlink()
     assert Bundle.load(folder).card == ""
+
+
+# ---- weights that are read later
+
+
+def test_an_open_folder_reads_its_weights_once(folder: Path) -> None:
+    opened = Bundle.open(folder)
+    assert isinstance(opened.transformer, UnreadTransformer)
+    with ThreadPoolExecutor(4) as pool:
+        assert len(set(pool.map(lambda _: id(opened.model), range(8)))) == 1
+    assert torch.equal(opened.model.output.weight, new_bundle().model.output.weight)
+    assert opened.read().transformer is opened.model
+
+
+def test_weights_that_came_later_are_refused(folder: Path) -> None:
+    opened = Bundle.open(folder)
+    new_bundle().save(folder)
+    with pytest.raises(HeedfulError, match="have changed meanwhile"):
+        opened.read()
+
+
+def test_an_open_folder_has_weights(folder: Path) -> None:
+    (folder / "weights.safetensors").unlink()
+    with pytest.raises(HeedfulError, match="no such file"):
+        Bundle.open(folder)
 
 
 # ---- config.json

@@ -7,13 +7,14 @@ from heedful.errors import HeedfulError, StoppedError
 from heedful.process import prepare
 
 if TYPE_CHECKING:
-    from heedful.api import load, resume, train
+    from heedful.api import resume, train
+    from heedful.loading import load
     from heedful.page.notebook import record, show
 
 __version__ = "0.1.0"
 __all__ = ["HeedfulError", "StoppedError", "load", "record", "resume", "show", "train"]
 _HOMES = {
-    "load": "heedful.api",
+    "load": "heedful.loading",
     "record": "heedful.page.notebook",
     "resume": "heedful.api",
     "show": "heedful.page.notebook",

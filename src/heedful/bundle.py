@@ -4,29 +4,35 @@ config.json          format, languages, model, search, longest sentences seen
 weights.safetensors  one tensor a parameter, shared ones once
 tokenizer.json       both sides' vocabularies
 README.md            the model card
+
+PyTorch is imported where weights are touched, and not before: a quick engine needs neither.
 """
 
 import json
+import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch import Tensor
 
 from heedful.config import Config
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
 from heedful.model.config import ModelConfig
-from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import PairTokenizer
 
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from heedful.model.transformer import Transformer
+
 FORMAT = 1
-PARTS = ("config.json", "tokenizer.json", "weights.safetensors")
+WEIGHTS = "weights.safetensors"
+PARTS = ("config.json", "tokenizer.json", WEIGHTS)
 """Files of the folder that decide what becomes of a text."""
 
 
@@ -51,26 +57,72 @@ class BundleConfig(Config):
     """Encoder layer and head, from 1, that an extra loss has shown where to look; all others are untaught."""
 
 
+class UnreadTransformer:
+    """The weights of a folder, read when they are first asked for; later ones are never taken for them."""
+
+    def __init__(self, folder: Path, config: ModelConfig, device: "str | torch.device") -> None:
+        self.folder, self.config, self.device = folder, config, device
+        self._seen = self._state()
+        self._read: Transformer | None = None
+        self._lock = threading.Lock()
+
+    def read(self) -> "Transformer":
+        """The model; the same one for every caller, whatever its thread."""
+        with self._lock:
+            if self._read is None:
+                self._read = self._new()
+            return self._read
+
+    def _new(self) -> "Transformer":
+        from heedful.model.transformer import Transformer
+
+        model = Transformer(self.config)
+        tensors = read_tensors(self.folder / WEIGHTS)
+        if self._state() != self._seen:
+            raise HeedfulError(f"the weights of {self.folder} have changed meanwhile", hint="start again")
+        load_parameters(model, tensors, self.folder)
+        return model.to(self.device).eval()
+
+    def _state(self) -> tuple[int, int, int]:
+        found = _weights_file(self.folder / WEIGHTS).stat()
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """A model with all it needs to translate."""
 
     config: BundleConfig
     tokenizer: PairTokenizer
-    model: Transformer
+    transformer: "Transformer | UnreadTransformer" = field(repr=False)
     card: str = field(default="", repr=False)
+
+    @property
+    def model(self) -> "Transformer":
+        """The Transformer, read now if it was not."""
+        found = self.transformer
+        return found.read() if isinstance(found, UnreadTransformer) else found
+
+    def read(self) -> "Bundle":
+        """The same with its weights in memory, whatever becomes of its folder."""
+        return replace(self, transformer=self.model)
 
     def save(self, folder: Path) -> None:
         """Write the folder; every file is replaced whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / "weights.safetensors", named_parameters(self.model))
+        write_tensors(folder / WEIGHTS, named_parameters(self.model))
         self.tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "README.md", self.card)
         write_text(folder / "config.json", self.config.model_dump_json(indent=2) + "\n")
 
     @classmethod
-    def load(cls, folder: Path | str, device: str | torch.device = "cpu") -> "Bundle":
+    def load(cls, folder: Path | str, device: "str | torch.device" = "cpu") -> "Bundle":
         """Read a folder that ``save`` wrote."""
+        return cls.open(folder, device).read()
+
+    @classmethod
+    def open(cls, folder: Path | str, device: "str | torch.device" = "cpu") -> "Bundle":
+        """Read all but the weights, which are read at first use."""
         folder = Path(folder)
         config = _read_config(folder)
         tokenizer = PairTokenizer.load(folder / "tokenizer.json")
@@ -81,11 +133,10 @@ class Bundle:
                 f"{config.model.source_vocabulary} and {config.model.target_vocabulary}",
                 hint="copy the model folder again",
             )
-        model = Transformer(config.model)
-        load_parameters(model, read_tensors(folder / "weights.safetensors"), folder)
+        unread = UnreadTransformer(folder, config.model, device)
         card = folder / "README.md"
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-        return cls(config, tokenizer, model.to(device).eval(), text)
+        return cls(config, tokenizer, unread, text)
 
 
 def _read_config(folder: Path) -> BundleConfig:
@@ -117,13 +168,15 @@ def _read_config(folder: Path) -> BundleConfig:
     return BundleConfig.checked(settings)
 
 
-def named_parameters(model: Transformer) -> dict[str, Tensor]:
+def named_parameters(model: "Transformer") -> "dict[str, Tensor]":
     """Every trained tensor once, under its first name."""
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
 
 
-def load_parameters(model: Transformer, tensors: Mapping[str, Tensor], origin: Path) -> None:
+def load_parameters(model: "Transformer", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     """Put the tensors in, each in its place and shape; anything missing or extra is an error."""
+    import torch
+
     wanted = dict(model.named_parameters())
     damaged = "the weights do not belong to this config.json: copy the model folder again"
     odd = sorted(wanted.keys() ^ tensors.keys())
@@ -137,18 +190,26 @@ def load_parameters(model: Transformer, tensors: Mapping[str, Tensor], origin: P
             parameter.copy_(tensors[name])
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file."""
+def _weights_file(path: Path) -> Path:
     if not path.is_file():
         raise HeedfulError(f"no such file: {path}", hint="the model folder is not complete")
+    return path
+
+
+def read_tensors(path: Path) -> "dict[str, Tensor]":
+    """All tensors of a safetensors file."""
+    from safetensors.torch import load_file
+
     try:
-        return load_file(path)
+        return load_file(_weights_file(path))
     except SafetensorError as error:
         raise HeedfulError(
             f"{path} is damaged or cut short ({error})", hint="copy the model folder again"
         ) from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
     """A safetensors file, whole or not at all."""
+    from safetensors.torch import save
+
     write_bytes(path, save({name: tensor.cpu() for name, tensor in tensors.items()}))

@@ -13,7 +13,7 @@ import torch
 from heedful.api import load
 from heedful.bundle import Bundle, BundleConfig
 from heedful.decoding.config import SearchConfig
-from heedful.engines.ctranslate2 import CTranslate2Engine
+from heedful.engines.ctranslate2 import POSITIONS, CTranslate2Engine
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.interop import ctranslate2
@@ -95,7 +95,7 @@ def test_a_long_sentence_has_positions_to_its_end(tmp_path: Path) -> None:
     source, target = ["The dog is tired, " * 60], ["Le chien est fatigué, " * 60]
     [ours] = NativeEngine(bundle).score(source, target)
     [theirs] = CTranslate2Engine(bundle, tmp_path, precision="float32", workers=1).score(source, target)
-    assert 256 < len(ours.token_log_probabilities) < ctranslate2.POSITIONS
+    assert 256 < len(ours.token_log_probabilities) < POSITIONS
     assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-3)
 
 

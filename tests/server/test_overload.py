@@ -16,8 +16,8 @@ from statistics import median
 import pytest
 
 import heedful
-from heedful.api import EngineName
 from heedful.corpora.grammar import generate
+from heedful.loading import EngineName
 from tests.server.serving import Answer, ServeProcess, ask, serve_process
 
 FITTING = 6

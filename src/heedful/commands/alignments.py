@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
-from heedful.api import load
 from heedful.bundle import Bundle
 from heedful.corpora.filters import spaced_words
 from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
@@ -20,6 +19,7 @@ from heedful.inspection.alignment import (
 )
 from heedful.inspection.arithmetic import check_place
 from heedful.inspection.trace import Trace, in_words, trace
+from heedful.loading import load
 from heedful.progress import Reporter
 from heedful.text.links import Link, pharaoh
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from heedful.api import load
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
 from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
@@ -14,6 +13,7 @@ from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
 from heedful.evaluation import corpus_scores
 from heedful.files import check_writable, write_text
+from heedful.loading import load
 from heedful.progress import Reporter
 from heedful.training.validation import pairs_loss
 

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from heedful.api import load
 from heedful.bundle import Bundle
 from heedful.commands.alignments import EXAMINED, chosen_aligner, read_words, seen_in_words
 from heedful.corpora.formats import check_inputs
@@ -17,6 +16,7 @@ from heedful.inspection.antecedents import Place, Rate, antecedent_rates
 from heedful.inspection.heads import HeadProfile, head_profiles
 from heedful.inspection.tables import Explanation, Section, Table
 from heedful.inspection.trace import Trace, in_words, trace
+from heedful.loading import load
 from heedful.progress import Reporter
 
 CHOOSING, UNSEEN = 300, 1000

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from heedful.api import ENGINES, EngineName
 from heedful.config import merged, parsed_overrides
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
+from heedful.loading import ENGINES, EngineName
 
 
 def search_settings(base: SearchConfig, options: Mapping[str, Any], settings: Sequence[str]) -> SearchConfig:

@@ -9,7 +9,6 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from heedful.api import load
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.files import write_text
@@ -27,6 +26,7 @@ from heedful.inspection.figures import (
 from heedful.inspection.figures.maps import LOOKS_FROM
 from heedful.inspection.metrics import metrics_path
 from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace, unknown_words
+from heedful.loading import load
 from heedful.model.attention import look_ahead_mask
 from heedful.progress import Reporter
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heedful.api import load
 from heedful.commands.options import engine_name, only_section
 from heedful.config import merged, parsed_overrides
+from heedful.engines.segmented import SegmentedEngine
 from heedful.errors import HeedfulError
+from heedful.loading import load
 from heedful.progress import Reporter
 from heedful.server.config import ServerConfig
 
@@ -48,13 +49,16 @@ def serve_command(options: ServeOptions, report: Reporter) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with _bound(config) as listening:  # first: a wrong port is known at once, not after the models
-        engine = engine_name(options.engine)
-        directions = load_directions(
-            options.models,
-            config,
-            lambda folder: load(folder, device=options.device, engine=engine, workers=config.workers),
-        )
+        directions = load_directions(options.models, config, lambda folder: _engine(folder, options, config))
         run(directions, config, listening, report, show_page if options.open_page else None)
+
+
+def _engine(folder: Path, options: ServeOptions, config: ServerConfig) -> SegmentedEngine:
+    """A model with its weights: the page sees inside it even if its folder is trained anew meanwhile."""
+    name = engine_name(options.engine)
+    engine = load(folder, device=options.device, engine=name, workers=config.workers)
+    engine.bundle = engine.bundle.read()
+    return engine
 
 
 def show_page(address: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
 
-from heedful.api import load
 from heedful.bundle import PARTS
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.commands.resuming import by_column, by_field, by_order, of_file, resumed
@@ -20,6 +19,7 @@ from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
 from heedful.files import check_writable
+from heedful.loading import load
 from heedful.progress import Reporter, Task
 from heedful.text.links import pharaoh
 

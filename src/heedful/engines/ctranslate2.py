@@ -1,24 +1,27 @@
 """The CTranslate2 engine: the same model several times as fast on a CPU.
 
 Tokens go in and out as their ids' digits. Sampling stays with PyTorch, whose draws a seed repeats, and so
-does what is longer than the table of positions.
+does what is longer than the table of positions. Until then PyTorch is not even imported.
 """
 
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from heedful.bundle import Bundle
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
-from heedful.engines.native import NativeEngine
 from heedful.engines.segmented import Job, SegmentedEngine
 from heedful.text.tokenizer import END
+
+if TYPE_CHECKING:
+    from heedful.engines.native import NativeEngine
 
 BATCH_TOKENS = 2048
 """Source tokens that a worker takes at a time, padding included."""
@@ -41,13 +44,23 @@ class CTranslate2Engine(SegmentedEngine):
         self.translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=workers, intra_threads=1
         )
-        self.positions = bundle.model.longest or POSITIONS
+        model = bundle.config.model
+        self.longest = model.longest if model.positions == "learned" else None  # as Transformer.longest
+        self.positions = self.longest or POSITIONS
+
+    @cached_property
+    def _native(self) -> "NativeEngine":
+        """PyTorch, for what CTranslate2 cannot do."""
+        from heedful.engines.native import NativeEngine
+
+        return NativeEngine(self.bundle)
 
     def _searched(self, jobs: Sequence[Job], settings: SearchConfig, details: bool) -> list[list[Hypothesis]]:
         found: dict[int, list[Hypothesis]] = {}
-        for quick, search in ((False, NativeEngine(self.bundle)._searched), (True, self._searched_quickly)):
+        for quick in (False, True):
             places = [i for i, job in enumerate(jobs) if self._is_quick(job, settings) == quick]
             if places:
+                search = self._searched_quickly if quick else self._native._searched
                 found |= zip(places, search([jobs[i] for i in places], settings, details), strict=True)
         return [found[i] for i in range(len(jobs))]
 
@@ -64,9 +77,8 @@ class CTranslate2Engine(SegmentedEngine):
         found = self._with_scores(jobs, found, settings, details)
         found = [each[: settings.n_best] for each in found]
         if details and settings.beam > 1:  # CTranslate2 gives some beams the attention of others
-            native = NativeEngine(self.bundle)
             found = [
-                [native.watched(job.ids, hypothesis) for hypothesis in each]
+                [self._native.watched(job.ids, hypothesis) for hypothesis in each]
                 for job, each in zip(jobs, found, strict=True)
             ]
         return found
@@ -117,8 +129,8 @@ class CTranslate2Engine(SegmentedEngine):
     def _limit(self, job: Job, settings: SearchConfig) -> int:
         """Tokens of the longest output, END included, as in ``output_limits``."""
         limit = len(job.ids) + settings.extra_length
-        if self.bundle.model.longest is not None:
-            limit = min(limit, self.bundle.model.longest)
+        if self.longest is not None:
+            limit = min(limit, self.longest)
         return max(limit, len(job.prefix) + 1)
 
     def _ranked(self, job: Job, result: Any, settings: SearchConfig) -> list[Hypothesis]:
@@ -155,9 +167,10 @@ class CTranslate2Engine(SegmentedEngine):
     def _scored(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
         lengths = [max(map(len, pair)) + 1 for pair in zip(sources, targets, strict=True)]
         found: dict[int, list[float]] = {}
-        for quick, score in ((False, NativeEngine(self.bundle)._scored), (True, self._scored_quickly)):
+        for quick in (False, True):
             places = [i for i, length in enumerate(lengths) if (length <= self.positions) == quick]
             if places:
+                score = self._scored_quickly if quick else self._native._scored
                 gained = score([sources[i] for i in places], [targets[i] for i in places])
                 found |= zip(places, gained, strict=True)
         return [found[i] for i in range(len(lengths))]
@@ -177,7 +190,7 @@ class CTranslate2Engine(SegmentedEngine):
     def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
         job = Job(0, ids, prefix)
         if not self._is_quick(job, settings):
-            yield from NativeEngine(self.bundle)._written(ids, prefix, settings)
+            yield from self._native._written(ids, prefix, settings)
             return
         limit = self._limit(job, settings)
         steps = self.translator.generate_tokens(

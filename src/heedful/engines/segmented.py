@@ -13,7 +13,6 @@ from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
 from heedful.engines.base import Alternative, Continuation, Translation
-from heedful.engines.next_tokens import likeliest_next
 from heedful.errors import HeedfulError
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
@@ -126,6 +125,8 @@ class SegmentedEngine(ABC):
 
         None for a text without words.
         """
+        from heedful.engines.next_tokens import likeliest_next  # by PyTorch, which translating may not need
+
         if count < 1:
             raise HeedfulError(f"{count} continuations cannot be given", hint="ask for one or more")
         settings = search or self.bundle.config.search

@@ -64,7 +64,7 @@ def without_heads(bundle: Bundle, off: Iterable[Head]) -> Bundle:
         weight = attention.output.weight.detach().clone()
         weight[:, head * channels : (head + 1) * channels] = 0  # nn.Linear keeps W^O transposed
         attention.output.weight = nn.Parameter(weight, requires_grad=False)
-    return replace(bundle, model=model)
+    return replace(bundle, transformer=model)
 
 
 def attention_module(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttention:

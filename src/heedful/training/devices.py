@@ -2,19 +2,22 @@
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from heedful.errors import HeedfulError
 
+if TYPE_CHECKING:
+    import torch
 
-def chosen_device(name: str) -> torch.device:
+
+def chosen_device(name: str) -> "torch.device":
     """The device of this name; ``auto`` takes a GPU when there is one.
 
     >>> chosen_device("cpu")
     device(type='cpu')
     """
+    import torch
+
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda")
@@ -30,8 +33,10 @@ def chosen_device(name: str) -> torch.device:
     return device
 
 
-def mixed_precision(device: torch.device, precision: str) -> AbstractContextManager[Any]:
+def mixed_precision(device: "torch.device", precision: str) -> AbstractContextManager[Any]:
     """A context in which products are bfloat16 where that is asked for or, by itself, quicker."""
+    import torch
+
     if precision == "auto":
         able = device.type == "cuda" and torch.cuda.is_bf16_supported()
         precision = "bfloat16" if able else "float32"
