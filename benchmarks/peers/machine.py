@@ -1,0 +1,73 @@
+"""What the machine is, and how fast it multiplies: the ceiling that training speeds are held against."""
+
+import os
+import platform
+import time
+from pathlib import Path
+
+import torch
+
+ROWS, INNER, COLUMNS = 2048, 512, 2048
+"""A product as in a feed-forward network: tokens x width by width x inner width."""
+CACHE_IF_UNKNOWN = 64 << 20
+
+
+def threads() -> int:
+    """Cores that this process may use: what every contestant gets."""
+    affinity = getattr(os, "sched_getaffinity", None)  # absent on macOS
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def description() -> dict[str, object]:
+    """For the result file: what the numbers were measured on."""
+    return {
+        "processor": _processor(),
+        "cores": threads(),
+        "last_level_cache": last_level_cache(),
+        "system": platform.system(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def product_rates(seconds: float = 1.0) -> dict[str, float]:
+    """GFLOP/s of a float32 product: on the same matrices again and again, and on ones that no cache holds.
+
+    Training is between the two, nearer the second: between two uses of a weight the whole model passes by.
+    """
+    torch.set_num_threads(threads())
+    size = 4 * (ROWS * INNER + INNER * COLUMNS + ROWS * COLUMNS)
+    sets = 2 + 4 * last_level_cache() // size
+    return {"warm": _rate(1, seconds), "cold": _rate(sets, seconds)}
+
+
+def _rate(sets: int, seconds: float) -> float:
+    matrices = [
+        (torch.randn(ROWS, INNER), torch.randn(INNER, COLUMNS), torch.empty(ROWS, COLUMNS))
+        for _ in range(sets)
+    ]
+    for left, right, result in matrices:
+        torch.mm(left, right, out=result)
+    calls, started = 0, time.perf_counter()
+    while time.perf_counter() - started < seconds:
+        left, right, result = matrices[calls % sets]
+        torch.mm(left, right, out=result)
+        calls += 1
+    return 2e-9 * ROWS * INNER * COLUMNS * calls / (time.perf_counter() - started)
+
+
+def last_level_cache() -> int:
+    """Bytes of the largest cache, as far as the system tells."""
+    found = []
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        found.append(int(text[:-1]) << {"K": 10, "M": 20}.get(text[-1], 0))
+    return max(found, default=CACHE_IF_UNKNOWN)
+
+
+def _processor() -> str:
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
