@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
@@ -87,8 +88,11 @@ def quick_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -
 def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, Result]":
     """The folder of ``heedful demo``, trained once for all tests, and what the command said."""
     given = os.environ.get("HEEDFUL_DEMO")  # one that is trained already saves a minute
-    folder = Path(given) if given else tmp_path_factory.mktemp("demo") / "demo"
-    done = run_heedful("demo", "-o", folder, seconds=900)
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one for all test processes
+    folder = Path(given) if given else base / "demo"
+    with FileLock(base / "demo.lock"):
+        done = run_heedful("demo", "-o", folder, seconds=900)
     assert done.status == 0, done.err
     return folder, done
 

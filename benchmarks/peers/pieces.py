@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from heedful.choosing import chooser
 from heedful.config import Settings
 from heedful.corpora.batches import BatchConfig, plan_batches
 from heedful.corpora.filters import CleaningConfig
 from heedful.corpora.grammar import generate
 from heedful.corpora.store import FILE_NAMES, TokenStore
-from heedful.presets import chooser
 from heedful.progress import Reporter
 from heedful.text.tokenizer import UNKNOWN, PairTokenizer
 from heedful.training.preparation import Inputs, prepare

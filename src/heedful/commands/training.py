@@ -9,6 +9,7 @@ from heedful.config import merged, parsed_overrides, read_toml
 from heedful.errors import HeedfulError
 
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
+NUMBER = r"\d+(?:\.\d+)?"
 
 
 def run_settings(
@@ -29,9 +30,14 @@ def minutes_of(time: str) -> float:
     >>> minutes_of("30m"), minutes_of("1h30m"), minutes_of("90s"), minutes_of("2.5 h"), minutes_of("10")
     (30.0, 90.0, 1.5, 150.0, 10.0)
     """
-    found = re.fullmatch(r"(?:(?:\d+(?:\.\d+)?)(?:[hms]|$))+", time.replace(" ", "").lower())
-    parts = re.findall(r"(\d+(?:\.\d+)?)([hms]|$)", found.group()) if found else []
-    minutes = sum(float(number) * MINUTES[unit or "m"] for number, unit in parts)
+    text = time.replace(" ", "").lower()
+    found = re.fullmatch("".join(rf"(?:({NUMBER}){unit})?" for unit in MINUTES), text)
+    minutes = sum(
+        float(number or 0) * each
+        for number, each in zip(found.groups() if found else (), MINUTES.values(), strict=False)
+    )
+    if re.fullmatch(NUMBER, text):
+        minutes = float(text)
     if minutes <= 0:
         raise HeedfulError(f"{time!r} is no time to train for", hint="write 30m, 2h, 1h30m or 90s")
     return minutes

@@ -1,0 +1,110 @@
+"""Trainings by the clock: when they end, when they are examined, what they expect."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from heedful.training.budget import EXAMINATIONS, Budget
+from heedful.training.checkpoint import TrainingState, checkpoints, read_state
+from heedful.training.config import TrainingConfig
+from heedful.training.forecast import forecast
+from tests.conftest import QUICK_SETTINGS, run_heedful
+
+
+class Clock:
+    """Seconds that pass when told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("heedful.training.budget.time.monotonic", lambda: self.now)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+def test_by_updates(clock: Clock) -> None:
+    budget = Budget(200, TrainingConfig(), TrainingState(), clock.now)
+    clock.now += 1e6  # time does not matter
+    assert [budget.share(update) for update in (0, 50, 200)] == [0, 0.25, 1]
+    assert budget.expected_total(7) == 200
+    assert [update for update in range(1, 201) if budget.validates(update, 0.0, 30)] == [
+        *range(30, 200, 30),
+        200,
+    ]
+
+
+def test_by_the_clock(clock: Clock) -> None:
+    """Of ten minutes a hundredth is reserved at first, then what examinations are seen to take."""
+    budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(), clock.now - 27)
+    assert budget.spent == 27  # from the command on
+    clock.now += 270
+    assert budget.share(500) == pytest.approx(297 / 594)
+    assert budget.expected_total(500) == pytest.approx(1000)
+    budget.examined(10.0)
+    assert budget.share(500) == pytest.approx(297 / 560)
+    clock.now += 263
+    assert budget.share(900) == 1
+    assert budget.validates(900, 0.99, 10**6)
+
+
+def test_updates_may_be_over_before_the_time(clock: Clock) -> None:
+    budget = Budget(100, TrainingConfig(minutes=10), TrainingState(), clock.now)
+    assert budget.share(100) == 1
+
+
+def test_all_sittings_count(clock: Clock) -> None:
+    budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(update=50, spent=400.0), clock.now)
+    assert budget.share(50) == pytest.approx(400 / 594)
+
+
+def test_examined_at_even_distances(clock: Clock) -> None:
+    budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(), clock.now)
+    shares, update = [], 0
+    while budget.share(update) < 1:
+        before = budget.share(update)
+        clock.now, update = clock.now + 1.7, update + 1
+        if budget.validates(update, before, 10**6):
+            shares.append(budget.share(update))
+    assert len(shares) == EXAMINATIONS
+    assert shares == pytest.approx([number / 10 for number in range(1, 11)], abs=0.004)
+    told = Budget(10**6, TrainingConfig(minutes=10, validate_every=7), TrainingState(), clock.now)
+    assert [update for update in range(1, 30) if told.validates(update, 0.0, 10**6)] == [7, 14, 21, 28]
+
+
+def test_a_forecast_goes_on_with_the_logarithm() -> None:
+    line = [(share, 30 + 9 * math.log(share)) for share in (0.2, 0.3, 0.5, 0.6, 0.8)]
+    assert forecast(line) == pytest.approx(30)
+    assert forecast([(0.01, 70.0), *line]) == pytest.approx(30)  # the beginning says little
+    assert forecast(line[:1]) is None
+    assert forecast([]) is None
+    assert forecast([(0.3, 20.0), (0.5, 19.0)]) == 19  # falling: no better will come
+
+
+def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    settings = [word for word in QUICK_SETTINGS if "updates" not in word and "validate" not in word]
+    words = [word for setting in settings for word in ("--set", setting)]
+    done = run_heedful("train", grammar_pairs, "-o", folder, "--languages", "en-fr", "--time", "6s", *words)
+    assert done.status == 0, done.err
+    metrics = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").read_text().splitlines()]
+    rates = [line["rate"] for line in metrics if "rate" in line]
+    assert rates[-1] < 0.2 * max(rates)  # it falls to nothing by the end, whenever that is
+    state = read_state(checkpoints(folder / "training" / "checkpoints")[-1])
+    assert state.examined[-1][1] == 1
+    assert 2 <= len(state.examined) <= EXAMINATIONS
+    assert state.spent > 4
+    assert "BLEU at the end: about" in done.err
+    assert run_heedful("translate", folder, "The dog was tired.").status == 0
+
+
+@pytest.mark.parametrize("time", ["soon", "-5m", "0", "5 m 3", "m", "1d", ""])
+def test_no_time_at_all(grammar_pairs: Path, tmp_path: Path, time: str) -> None:
+    done = run_heedful("train", grammar_pairs, "-o", tmp_path / "model", f"--time={time}")
+    assert done.status != 0
+    assert "is no time to train for" in done.err
+    assert "30m, 2h, 1h30m or 90s" in done.err
+    assert not (tmp_path / "model").exists()
