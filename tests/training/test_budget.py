@@ -75,6 +75,20 @@ def test_examined_at_even_distances(clock: Clock) -> None:
     assert [update for update in range(1, 30) if told.validates(update, 0.0, 10**6)] == [7, 14, 21, 28]
 
 
+def test_slow_examinations_are_fewer(clock: Clock) -> None:
+    """Each takes a minute of ten: after the first the next is eight minutes away."""
+    budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(), clock.now)
+    examined, update = [], 0
+    while budget.share(update) < 1:
+        before = budget.share(update)
+        clock.now, update = clock.now + 1.0, update + 1
+        if budget.validates(update, before, 10**6):
+            examined.append(round(budget.spent))
+            clock.now += 60
+            budget.examined(60.0)
+    assert examined == [60, 360]  # and the last at the end: four minutes of ten are reserved
+
+
 def test_a_forecast_goes_on_with_the_logarithm() -> None:
     line = [(share, 30 + 9 * math.log(share)) for share in (0.2, 0.3, 0.5, 0.6, 0.8)]
     assert forecast(line) == pytest.approx(30)
@@ -99,6 +113,17 @@ def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
     assert state.spent > 4
     assert "BLEU at the end: about" in done.err
     assert run_heedful("translate", folder, "The dog was tired.").status == 0
+
+
+def test_no_time_left_to_learn(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Nothing is left behind that would stand in the way of the same command with more time."""
+    words = ["train", grammar_pairs, "-o", tmp_path / "model", "--preset", "demo"]
+    done = run_heedful(*words, "--time", "0.01s")
+    assert done.status == 1
+    assert "preparing took" in done.err
+    assert "--time 30m" in done.err
+    again = run_heedful(*words, "--set", "training.updates=2", "--set", "training.bleu_sentences=0")
+    assert again.status == 0, again.err
 
 
 @pytest.mark.parametrize("time", ["soon", "-5m", "0", "5 m 3", "m", "1d", ""])

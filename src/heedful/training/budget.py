@@ -14,6 +14,8 @@ EXAMINATIONS = 10
 """In a training by the clock, at even distances."""
 RESERVED_EXAMINATIONS = 4.0
 """The end takes about so many times what an examination on the way takes: three, and the writing."""
+LEARNING = 8.0
+"""So many times as long as an examination took must the next one be away: time is for learning."""
 
 
 class Budget:
@@ -24,6 +26,7 @@ class Budget:
         self.seconds = 60 * config.minutes
         self.reserved = 0.01 * self.seconds
         self._before, self._started = state.spent, started
+        self._next = 0.0
 
     @property
     def spent(self) -> float:
@@ -45,6 +48,7 @@ class Budget:
     def examined(self, seconds: float) -> None:
         """An examination took so long."""
         self.reserved = max(0.01 * self.seconds, RESERVED_EXAMINATIONS * seconds)
+        self._next = self.spent + LEARNING * seconds
 
     def validates(self, update: int, before: float, per_epoch: int) -> bool:
         """Whether to examine the model after this update, when ``before`` was the share before it."""
@@ -52,5 +56,5 @@ class Budget:
         if share >= 1 or update >= self.total:
             return True
         if self.seconds and not self.every:
-            return int(share * EXAMINATIONS) > int(before * EXAMINATIONS)
+            return int(share * EXAMINATIONS) > int(before * EXAMINATIONS) and self.spent >= self._next
         return update % (self.every or per_epoch) == 0

@@ -35,6 +35,8 @@ from heedful.training.taught import keep_links
 from heedful.training.validation import validate
 
 FINAL_BLEU_SENTENCES = 1000
+NO_TIME_LEFT = 0.8
+"""Share of the time after which a training that has not begun had better not begin."""
 SHORTEST_LONGEST = 24
 """Tokens up to which a sentence is never split, even if the corpus has only shorter ones."""
 SEVERAL_SENTENCES = 0.05
@@ -121,6 +123,11 @@ def _carried_on(
     if not checkpoints(folder / "training" / "checkpoints"):
         start_from_vectors(model, prepared.tokenizer, training, report)
     run = start_run(folder / "training", prepared, model, report, started)
+    if not run.state.update and run.budget.share(0) >= NO_TIME_LEFT:
+        raise HeedfulError(
+            f"preparing took {run.budget.spent:.0f} s of the {run.budget.seconds:.0f} s there are for all",
+            hint="give more time (--time 30m), or fewer pairs",
+        )
     if run.ended:
         report.say("all updates were done already; writing the model again")
     else:
@@ -145,7 +152,9 @@ def _finished(run: Run, folder: Path) -> Bundle:
     prepared = run.prepared
     chosen = _choose_weights(run)
     run.report.say(chosen)
-    result = validate(run.model, prepared.tokenizer, prepared.validation, FINAL_BLEU_SENTENCES)
+    training = prepared.config.training
+    sentences = 2 * training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
+    result = validate(run.model, prepared.tokenizer, prepared.validation, sentences)
     taught = prepared.config.taught
     config = BundleConfig(
         languages=prepared.tokenizer.languages,

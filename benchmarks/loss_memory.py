@@ -1,0 +1,77 @@
+"""What the loss in chunks saves: peak memory and time of one training step, with it and with whole logits.
+
+    python benchmarks/loss_memory.py [--vocabulary 37000] [--tokens 4096]
+
+The paper's base model and batches of 4,096 tokens; each way in a process of its own, float32, in turn.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+
+LENGTH = 32
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--vocabulary", type=int, default=37_000)
+    parser.add_argument("--tokens", type=int, default=4096)
+    parser.add_argument("--one", choices=["whole", "chunks"])
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(_step(options.one == "chunks", options.vocabulary, options.tokens)))
+        return
+    words = ["--vocabulary", str(options.vocabulary), "--tokens", str(options.tokens)]
+    found = {
+        way: json.loads(
+            subprocess.run(
+                [sys.executable, __file__, "--one", way, *words], check=True, capture_output=True
+            ).stdout
+        )
+        for way in ("whole", "chunks")
+    }
+    for way, numbers in found.items():
+        print(f"{way:8} peak {numbers['megabytes']:6,.0f} MB   step {numbers['seconds']:5.1f} s")
+    less = found["whole"]["megabytes"] - found["chunks"]["megabytes"]
+    ratio = found["whole"]["seconds"] / found["chunks"]["seconds"]
+    print(f"in chunks: {less:,.0f} MB less, {ratio:.2f} times as fast")
+
+
+def _step(chunks: bool, vocabulary: int, tokens: int) -> dict[str, float]:
+    from heedful.process import prepare
+
+    prepare()
+    import torch
+
+    from heedful.model.config import PAD, ModelConfig
+    from heedful.model.transformer import Transformer
+    from heedful.training.loss import label_smoothed_loss, output_loss
+    from heedful.training.update import new_batch
+
+    torch.manual_seed(1)
+    model = Transformer(ModelConfig(source_vocabulary=vocabulary, target_vocabulary=vocabulary)).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
+    rows = torch.randint(2, vocabulary, (tokens // LENGTH, LENGTH - 1)).tolist()
+    batch = new_batch(rows, rows)
+    seconds = float("inf")
+    for _ in range(2):
+        started = time.perf_counter()
+        states, weight = model(batch.source, batch.before), model.output.weight
+        if chunks:
+            loss, _ = output_loss(states, weight, batch.target, 0.1)
+        else:
+            hidden = torch.arange(vocabulary) == PAD
+            logits = (states @ weight.T).masked_fill(hidden, -torch.inf)
+            loss, _ = label_smoothed_loss(logits, batch.target, 0.1)
+        optimizer.zero_grad(set_to_none=True)
+        (loss / batch.tokens).backward()
+        optimizer.step()
+        seconds = min(seconds, time.perf_counter() - started)
+    return {"megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "seconds": seconds}
+
+
+if __name__ == "__main__":
+    main()
