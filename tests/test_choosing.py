@@ -50,7 +50,7 @@ def test_auto_is_by_the_clock_unless_told_steps() -> None:
         assert chooser({"training": dict(steps)})(MULTI30K)[0].training.minutes == 0
     config, reason = chooser({"training": {"minutes": 7.0}, "model": {"width": 64}})(MULTI30K)
     assert config.model.width == 64
-    assert reason.endswith("told: training.minutes=7.0, model.width=64")
+    assert reason.endswith("told: training.minutes=7, model.width=64")
 
 
 def test_a_preset_with_a_time_trains_to_its_end() -> None:

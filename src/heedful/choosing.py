@@ -220,7 +220,7 @@ def _smallest_vocabulary(size: CorpusSize, start: RunConfig) -> int:
 def _told(settings: Settings) -> str:
     """The settings that the user gave, as words."""
     named = [
-        f"{section}.{key}={value}"
+        f"{section}.{key}={f'{value:g}' if isinstance(value, float) else value}"
         for section, values in settings.items()
         for key, value in (values.items() if isinstance(values, dict) else ())
     ]

@@ -118,6 +118,7 @@ def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
 def test_no_time_left_to_learn(grammar_pairs: Path, tmp_path: Path) -> None:
     """Nothing is left behind that would stand in the way of the same command with more time."""
     words = ["train", grammar_pairs, "-o", tmp_path / "model", "--preset", "demo"]
+    words += ["--set", "training.held_out=20"]
     done = run_heedful(*words, "--time", "0.01s")
     assert done.status == 1
     assert "preparing took" in done.err
