@@ -49,7 +49,7 @@ def test_base_is_the_papers() -> None:
     assert (training.updates, training.average) == (100_000, 5)
     assert 24_000 <= config.batches.tokens * training.accumulate <= 26_000
     assert (search.beam, search.length_penalty, search.extra_length) == (4, 0.6, 50)
-    assert learning_rate(4000, 0.04, 100_000, training, model.width) == pytest.approx(6.98771e-4, rel=1e-6)
+    assert learning_rate(4000, 0.04, training, model.width, 100_000) == pytest.approx(6.98771e-4, rel=1e-6)
 
 
 def test_big_is_the_papers() -> None:

@@ -10,6 +10,7 @@ from heedful.training.budget import EXAMINATIONS, Budget
 from heedful.training.checkpoint import TrainingState, checkpoints, read_state
 from heedful.training.config import TrainingConfig
 from heedful.training.forecast import forecast
+from heedful.training.schedule import learning_rate
 from tests.conftest import QUICK_SETTINGS, run_heedful
 
 
@@ -30,25 +31,25 @@ def test_by_updates(clock: Clock) -> None:
     budget = Budget(200, TrainingConfig(), TrainingState(), clock.now)
     clock.now += 1e6  # time does not matter
     assert [budget.share(update) for update in (0, 50, 200)] == [0, 0.25, 1]
-    assert budget.expected_total(7) == 200
-    assert [update for update in range(1, 201) if budget.validates(update, 0.0, 30)] == [
-        *range(30, 200, 30),
-        200,
-    ]
+    validated = [n for n in range(1, 201) if budget.validates(n, (n - 1) / 200, n / 200, 30)]
+    assert validated == [*range(30, 200, 30), 200]
 
 
 def test_by_the_clock(clock: Clock) -> None:
     """Of ten minutes a hundredth is reserved at first, then what examinations are seen to take."""
     budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(), clock.now - 27)
-    assert budget.spent == 27  # from the command on
+    assert budget.prepared == 27 / 600
+    assert budget.begin() == 27  # seconds of preparation
+    assert budget.share(0) == 0
     clock.now += 270
-    assert budget.share(500) == pytest.approx(297 / 594)
-    assert budget.expected_total(500) == pytest.approx(1000)
+    assert budget.share(500) == pytest.approx(270 / (600 - 6 - 27))
     budget.examined(10.0)
-    assert budget.share(500) == pytest.approx(297 / 560)
-    clock.now += 263
-    assert budget.share(900) == 1
-    assert budget.validates(900, 0.99, 10**6)
+    assert budget.share(500) == pytest.approx(270 / (600 - 40 - 27))
+    budget.examined(0.1)
+    assert budget.share(500) == pytest.approx(270 / (600 - 6 - 27))  # never less than a hundredth
+    budget.examined(1000.0)
+    assert budget.share(500) == 1  # more than there is
+    assert budget.validates(501, 0.99, 1.0, 10**6)
 
 
 def test_updates_may_be_over_before_the_time(clock: Clock) -> None:
@@ -57,36 +58,47 @@ def test_updates_may_be_over_before_the_time(clock: Clock) -> None:
 
 
 def test_all_sittings_count(clock: Clock) -> None:
-    budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(update=50, spent=400.0), clock.now)
-    assert budget.share(50) == pytest.approx(400 / 594)
+    state = TrainingState(update=50, spent=400.0, begun=100.0, reserved=20.0)
+    budget = Budget(10**6, TrainingConfig(minutes=10), state, clock.now)
+    assert budget.share(50) == pytest.approx(300 / (600 - 20 - 100))
+
+
+def examined(budget: Budget, clock: Clock, *, each: float, step: float) -> list[float]:
+    """Seconds at which a training is examined that takes ``step`` for an update, ``each`` to examine."""
+    found, update, share = [], 0, 0.0
+    while share < 1:
+        clock.now, update = clock.now + step, update + 1
+        before, share = share, budget.share(update)
+        if budget.validates(update, before, share, 10**6):
+            found.append(budget.spent)
+            clock.now += each
+            budget.examined(each)
+    return found
 
 
 def test_examined_at_even_distances(clock: Clock) -> None:
     budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(), clock.now)
-    shares, update = [], 0
-    while budget.share(update) < 1:
-        before = budget.share(update)
-        clock.now, update = clock.now + 1.7, update + 1
-        if budget.validates(update, before, 10**6):
-            shares.append(budget.share(update))
-    assert len(shares) == EXAMINATIONS
-    assert shares == pytest.approx([number / 10 for number in range(1, 11)], abs=0.004)
+    found = examined(budget, clock, each=0.0, step=1.7)
+    assert found == pytest.approx([59.4 * number for number in range(1, 11)], abs=1.8)
+    assert len(found) == EXAMINATIONS
     told = Budget(10**6, TrainingConfig(minutes=10, validate_every=7), TrainingState(), clock.now)
-    assert [update for update in range(1, 30) if told.validates(update, 0.0, 10**6)] == [7, 14, 21, 28]
+    assert [n for n in range(1, 30) if told.validates(n, 0.0, 0.5, 10**6)] == [7, 14, 21, 28]
+    assert told.validates(8, 0.9, 1.0, 10**6)  # the end
 
 
 def test_slow_examinations_are_fewer(clock: Clock) -> None:
-    """Each takes a minute of ten: after the first the next is eight minutes away."""
+    """Each takes a minute of ten: after the first the next is eight minutes away, or the end."""
     budget = Budget(10**6, TrainingConfig(minutes=10), TrainingState(), clock.now)
-    examined, update = [], 0
-    while budget.share(update) < 1:
-        before = budget.share(update)
-        clock.now, update = clock.now + 1.0, update + 1
-        if budget.validates(update, before, 10**6):
-            examined.append(round(budget.spent))
-            clock.now += 60
-            budget.examined(60.0)
-    assert examined == [60, 360]  # and the last at the end: four minutes of ten are reserved
+    found = examined(budget, clock, each=60.0, step=1.0)
+    assert found == [60.0, 360.0]  # four minutes of ten are reserved
+
+
+def test_the_warm_up_is_short_in_a_short_time() -> None:
+    config = TrainingConfig(minutes=1, rate=1.0, warmup=400, schedule="linear")
+    rates = [learning_rate(step, share, config, 64, 10**9) for step, share in ((1, 0), (100, 0), (3, 0.05))]
+    assert rates == [1 / 400, 1 / 4, 0.5]
+    assert learning_rate(20, 0.2, config, 64, 10**9) == pytest.approx(0.8)
+    assert learning_rate(20, 1.0, config, 64, 10**9) == 0
 
 
 def test_a_forecast_goes_on_with_the_logarithm() -> None:

@@ -11,7 +11,7 @@ WARMUP, TOTAL = 7, 107
 
 
 def rate_of(step: int, total: int, config: TrainingConfig, width: int) -> float:
-    return learning_rate(step, (step - 1) / total, total, config, width)
+    return learning_rate(step, (step - 1) / total, config, width, total)
 
 
 def rates(**settings: object) -> list[float]:

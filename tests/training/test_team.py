@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -145,11 +146,12 @@ def test_a_short_training_tries_nothing(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_long_training_takes_the_quickest_and_remembers(
-    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("heedful.training.arithmetic.LONG", 0.0)
     monkeypatch.setattr("heedful.training.arithmetic.SECONDS", 0.1)
-    (run / FILE).unlink()
+    shutil.copytree(run / "data", tmp_path / "data")
+    run = tmp_path  # as it was before it learned anything
     _, plan, model = parts(run)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     chosen = arithmetic_of(model, plan, run, threads=2, report=Reporter())

@@ -234,7 +234,7 @@ def test_a_model_learns(name: str) -> None:
             optimizer,
             [batch],
             config,
-            learning_rate(step, (step - 1) / updates, updates, config, shape.width),
+            learning_rate(step, (step - 1) / updates, config, shape.width, updates),
         )
     source = new_batch(unseen, unseen).source
     found = search(model.eval(), source, SearchConfig(beam=1))

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Literal
 
 import torch
+from pydantic import Field
 
 from heedful.config import Config
+from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter
+from heedful.training.checkpoint import checkpoints
 from heedful.training.plan import Plan
 from heedful.training.team import Team, team
 
@@ -34,10 +37,10 @@ class Arithmetic(Config):
     """As decided at the start of a run, and kept: another way would round otherwise."""
 
     precision: Literal["auto", "float32", "bfloat16"]
-    processes: int
-    threads: int
+    processes: int = Field(ge=1)
+    threads: int = Field(ge=1)
     """Of each process."""
-    speed: float = 0.0
+    speed: float = Field(0.0, ge=0)
     """Target tokens a second when it was tried; 0 when it was not."""
 
     def __str__(self) -> str:
@@ -49,11 +52,27 @@ class Arithmetic(Config):
 def arithmetic_of(model: Transformer, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
     """What an earlier sitting decided, or what is told, or what is quickest."""
     path = folder / FILE
+    on_cpu = model.output.weight.device.type == "cpu"
     if path.exists():
-        return Arithmetic.checked(read_json(path, "delete the model folder and train anew"))
+        kept = _read(path)
+        return kept if on_cpu else kept.model_copy(update={"processes": 1})
+    if plan.settings.processes > 1 and not on_cpu:
+        raise HeedfulError(
+            f"training.processes={plan.settings.processes} is for CPUs",
+            hint="on a GPU one process trains: leave it out, or set training.device=cpu",
+        )
     chosen = _chosen(model, plan, folder, threads, report)
     write_json(path, chosen.model_dump())
     return chosen
+
+
+def _read(path: Path) -> Arithmetic:
+    hint = f"delete it, and how to compute is chosen anew: {path}"
+    found = read_json(path, hint)
+    try:
+        return Arithmetic.checked(found)
+    except HeedfulError as error:
+        raise HeedfulError(f"{path} is damaged: {error.problem}", hint=hint) from None
 
 
 @contextmanager
@@ -69,7 +88,8 @@ def all_threads(arithmetic: Arithmetic) -> Iterator[None]:
 def _chosen(model: Transformer, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
     settings = plan.settings
     on_cpu = model.output.weight.device.type == "cpu"
-    worth_trying = on_cpu and _operations(model, plan) >= LONG
+    begun = any(int(path.name) for path in checkpoints(folder / "checkpoints"))
+    worth_trying = on_cpu and not begun and _operations(model, plan) >= LONG
     precisions = ["float32", "bfloat16"] if settings.precision == "auto" else [settings.precision]
     sizes = [settings.processes or 1]
     if worth_trying and not settings.processes and threads > 1:
@@ -77,15 +97,20 @@ def _chosen(model: Transformer, plan: Plan, folder: Path, threads: int, report: 
     if not worth_trying or len(sizes) * len(precisions) == 1:
         precision = settings.precision if not on_cpu else precisions[0]
         return Arithmetic(precision=precision, processes=sizes[0], threads=max(1, threads // sizes[0]))
-    tried = []
     report.say("trying out how this machine trains quickest")
+    tried: list[Arithmetic] = []
     for size in sizes:
         each = max(1, threads // size)
-        with team(model, plan.gradient_of(model), folder, size, each) as workers:
-            for precision in precisions:
-                speed = _speed(workers, precision)
-                tried.append(Arithmetic(precision=precision, processes=size, threads=each, speed=speed))
-                report.say(f"  {tried[-1]}: {speed:,.0f} tokens/s")
+        try:
+            with team(model, plan.gradient_of(model), folder, size, each) as workers:
+                for precision in precisions:
+                    speed = _speed(workers, precision)
+                    tried.append(Arithmetic(precision=precision, processes=size, threads=each, speed=speed))
+                    report.say(f"  {tried[-1]}: {speed:,.0f} tokens/s")
+        except HeedfulError as error:
+            if settings.processes or not tried:  # told so: then there is no other way
+                raise
+            report.say(f"  {size} processes do not work here: {error.problem}")
     best = tried[0]
     for other in tried[1:]:
         best = other if other.speed > CLEARLY * best.speed else best
@@ -102,13 +127,13 @@ def _operations(model: Transformer, plan: Plan) -> float:
 
 
 def _speed(workers: Team, precision: str) -> float:
-    """Target tokens a second: the best of some updates, none of which is made."""
+    """Target tokens a second: the best of some updates' first batches; no update is made."""
     workers.model.train()
-    workers.work(1, precision)
+    workers.work(1, precision, batches=1)
     best, started = 0.0, time.monotonic()
-    for update in range(1, 100):
+    for _ in range(100):
         begun = time.monotonic()
-        tokens = workers.work(update, precision)[1]
+        tokens = workers.work(1, precision, batches=1)[1]
         best = max(best, tokens / (time.monotonic() - begun))
         if time.monotonic() - started > SECONDS:
             break

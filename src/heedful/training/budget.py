@@ -19,12 +19,13 @@ LEARNING = 8.0
 
 
 class Budget:
-    """Of one run: all its sittings count, from the moment that the command was given."""
+    """Of one run: all its sittings count, up to their last checkpoint, from the reading of the corpus on."""
 
     def __init__(self, total: int, config: TrainingConfig, state: TrainingState, started: float) -> None:
         self.total, self.every = total, config.validate_every
         self.seconds = 60 * config.minutes
-        self.reserved = 0.01 * self.seconds
+        self.reserved = max(0.01 * self.seconds, state.reserved)
+        self._begun = state.begun
         self._before, self._started = state.spent, started
         self._next = 0.0
 
@@ -33,27 +34,32 @@ class Budget:
         """Seconds of work on this run, preparation and examinations included."""
         return self._before + time.monotonic() - self._started
 
+    @property
+    def prepared(self) -> float:
+        """Part of the time that is over already when learning begins."""
+        return self.spent / self.seconds if self.seconds else 0.0
+
+    def begin(self) -> float:
+        """Learning begins now: of the time that is left from here, ``share`` tells how much is over."""
+        self._begun = self.spent
+        return self._begun
+
     def share(self, update: int) -> float:
-        """Part of the training, from 0 to 1, that is over after this update."""
+        """Part of the learning, from 0 to 1, that is over after this update."""
         by_updates = update / self.total
         if not self.seconds:
             return by_updates
-        return min(1.0, max(by_updates, self.spent / max(self.seconds - self.reserved, 1.0)))
-
-    def expected_total(self, update: int) -> float:
-        """Updates that there will have been in the end, as things are going."""
-        share = self.share(update)
-        return self.total if not self.seconds else max(update, update / share if share and update else 0) or 1
+        whole = max(self.seconds - self.reserved - self._begun, 1.0)
+        return min(1.0, max(by_updates, (self.spent - self._begun) / whole))
 
     def examined(self, seconds: float) -> None:
         """An examination took so long."""
         self.reserved = max(0.01 * self.seconds, RESERVED_EXAMINATIONS * seconds)
         self._next = self.spent + LEARNING * seconds
 
-    def validates(self, update: int, before: float, per_epoch: int) -> bool:
-        """Whether to examine the model after this update, when ``before`` was the share before it."""
-        share = self.share(update)
-        if share >= 1 or update >= self.total:
+    def validates(self, update: int, before: float, share: float, per_epoch: int) -> bool:
+        """Whether to examine the model after this update, which brought the share from ``before`` to this."""
+        if share >= 1:
             return True
         if self.seconds and not self.every:
             return int(share * EXAMINATIONS) > int(before * EXAMINATIONS) and self.spent >= self._next

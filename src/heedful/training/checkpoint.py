@@ -36,6 +36,10 @@ class TrainingState:
     """Spent training, over all sittings."""
     spent: float = 0.0
     """Spent on the run altogether: preparation, training and examinations."""
+    begun: float = 0.0
+    """How much of that was over when learning began."""
+    reserved: float = 0.0
+    """Seconds kept for the end of a training by the clock."""
     examined: list[tuple[int, float, float]] = field(default_factory=list)
     """Of each examination: the update before it, the share of the training over by then, and BLEU (or -1)."""
 

@@ -6,16 +6,18 @@ python -m heedful.training.helper FOLDER RANK SIZE THREADS PORT
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 
-def main() -> int:
-    """Join the team, compute gradients until it is over; 1 if the leader has gone."""
+def main() -> None:
+    """Join the team and compute gradients until the leader ends this process, or itself."""
     from heedful.process import prepare as prepare_process
 
-    # Ctrl-C reaches every process of a terminal; when to stop is the leader's decision.
+    # When to stop is the leader's decision.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_the_leader, daemon=True).start()
     prepare_process()
     import torch
 
@@ -28,17 +30,21 @@ def main() -> int:
     folder, (rank, size, threads, port) = Path(sys.argv[1]), map(int, sys.argv[2:])
     torch.set_num_threads(threads)
     prepared = load_prepared(folder / "data")
-    model = new_model(prepared)
+    model = new_model(prepared).train()
     plan = Plan(prepared, folder, Reporter(quiet=True))
-    try:
-        join(rank, size, port)
-        help_out(model.train(), plan.gradient_of(model), rank, size)
-    except RuntimeError:
-        return 1
-    return 0
+    join(rank, size, port)
+    help_out(model, plan.gradient_of(model), rank, size)
+
+
+def _end_with_the_leader() -> None:
+    """Standard input is a pipe from the leader, who never writes: it ends when the leader does."""
+    sys.stdin.buffer.read()
+    os._exit(1)
 
 
 if __name__ == "__main__":
-    status = main()
-    sys.stderr.flush()
-    os._exit(status)  # torch.distributed's threads need no farewell
+    try:
+        main()
+    except Exception as error:  # the leader says what to do; this is only why
+        print(f"a helping process has ended: {error}", file=sys.stderr, flush=True)
+    os._exit(1)  # torch.distributed's threads need no farewell

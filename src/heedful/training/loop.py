@@ -52,6 +52,8 @@ class Run:
     state: TrainingState
     budget: Budget
     report: Reporter
+    share: float = 0.0
+    """Of the training, that was over when it was last looked at: after the newest update."""
     saved: float = field(default_factory=time.monotonic)
     """When the last checkpoint was written."""
 
@@ -68,16 +70,16 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Whether all is done, or too many examinations in a row were no better."""
+        """Whether all is done and examined, or too many examinations in a row were no better."""
         patience = self.prepared.config.training.patience
-        over = self.budget.share(self.state.update) >= 1 or self.state.update >= self.plan.total
-        return over or 0 < patience <= self.state.stale
+        over = bool(self.state.examined) and self.state.examined[-1][1] >= 1
+        return over or self.state.update >= self.plan.total or 0 < patience <= self.state.stale
 
 
 def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Reporter, started: float) -> Run:
     """A run at its beginning or, if the folder has checkpoints, where the newest one left it.
 
-    ``started`` is when the command was given, by the monotonic clock.
+    ``started`` is when this sitting began, by the monotonic clock.
     """
     settings = prepared.config.training
     optimizer, plan, state = new_optimizer(model, settings), Plan(prepared, folder, report), TrainingState()
@@ -85,17 +87,32 @@ def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Repo
     if found:
         state = load_checkpoint(found[-1], model, optimizer)
         report.say(f"going on from update {state.update:,}")
+        if state.update and not state.examined:
+            state.examined = _examined_before(folder / "metrics.jsonl", state.update, plan.total)
     budget = Budget(plan.total, settings, state, started)
-    run = Run(folder, prepared, plan, model, optimizer, state, budget, report)
+    share = budget.share(state.update) if state.update else 0.0
+    run = Run(folder, prepared, plan, model, optimizer, state, budget, report, share)
     run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
     _forget_after(folder / "metrics.jsonl", run.state.update)
     return run
 
 
+def _examined_before(path: Path, update: int, total: int) -> list[tuple[int, float, float]]:
+    """Of a run that an older Heedful began, which did not write it into its checkpoints."""
+    try:
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError):
+        return []
+    found = [line for line in lines if "validation_loss" in line and line["update"] <= update]
+    return [(line["update"], line["update"] / total, line.get("BLEU", -1.0)) for line in found]
+
+
 def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
     """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
+    if not run.state.update:
+        run.state.begun = run.budget.begin()
     if not checkpoints(run.checkpoint_folder):
-        _look_back(run)
+        _look_back(run, -1.0)
         _save(run)
     meter = _Meter(run)
     run.model.train()
@@ -106,13 +123,12 @@ def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
         run.report.task("training", **_extent(run)) as task,
     ):
         while not run.ended:
-            before, done = run.budget.share(run.state.update), _extent(run)["done"]
+            before, done = run.share, _extent(run)["done"]
             _one_update(run, workers, arithmetic.precision, meter)
             task.advance(_extent(run)["done"] - done, note=meter.note)
-            _look_back(
-                run, before
-            )  # before the checkpoint: going on from that one, nobody would come here again
-            if run.budget.validates(run.state.update, before, run.plan.per_epoch):
+            # Before the checkpoint: going on from that one, nobody would come here again.
+            _look_back(run, before)
+            if run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch):
                 with all_threads(arithmetic):
                     _validate_and_save(run, meter)
             elif noted or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes:
@@ -128,11 +144,11 @@ def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
 
 def _one_update(run: Run, workers: Team, precision: str, meter: "_Meter") -> None:
     settings, number = run.plan.settings, run.state.update + 1
-    share, total = run.budget.share(number - 1), run.budget.expected_total(number - 1)
-    rate = learning_rate(number, share, total, settings, run.prepared.config.model.width)
+    share = run.budget.share(number - 1)
+    rate = learning_rate(number, share, settings, run.prepared.config.model.width, run.plan.total)
     sums = workers.work(number, precision)
     loss = step(run.model, run.optimizer, sums, settings, rate)
-    run.state.update = number
+    run.state.update, run.share = number, run.budget.share(number)
     meter.add(loss, sums[1], rate)
     if number % LOG_EVERY == 0:
         meter.write()
@@ -144,8 +160,7 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
     settings, state, started = run.plan.settings, run.state, time.monotonic()
     result = validate(run.model, run.prepared.tokenizer, run.prepared.validation, settings.bleu_sentences)
     run.budget.examined(time.monotonic() - started)
-    share = run.budget.share(state.update)
-    state.examined.append((state.update, share, result.scores.get("BLEU", -1.0)))
+    state.examined.append((state.update, run.share, result.scores.get("BLEU", -1.0)))
     state.stale += 1
     if result.loss < state.best_loss:
         state.best_loss, state.best_update, state.stale = result.loss, state.update, 0
@@ -157,7 +172,7 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
 
 def _save(run: Run) -> None:
     """Write a checkpoint; of the others keep the newest regular ones and the best."""
-    run.state.spent = run.budget.spent
+    run.state.spent, run.state.reserved = run.budget.spent, run.budget.reserved
     save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
     regular = run.regular_checkpoints()[-run.plan.settings.keep :]
     kept = {int(path.name) for path in regular} | {run.state.best_update, run.state.update}
@@ -165,15 +180,16 @@ def _save(run: Run) -> None:
     run.saved = time.monotonic()
 
 
-def _look_back(run: Run, before: float = -1.0) -> None:
+def _look_back(run: Run, before: float) -> None:
     """Keep the weights of this update if it is one of those to look back at.
 
     ``before`` is the share of the training that was over before it.
     """
+    if not run.plan.settings.snapshots:
+        return
     steps = MANY if run.budget.seconds else run.plan.total
     wanted = snapshot_updates(steps, run.plan.settings.snapshots)
-    share = run.budget.share(run.state.update)
-    if any(before * steps < step - 0.5 <= share * steps for step in wanted):
+    if any(before * steps < step - 0.5 <= run.share * steps for step in wanted):
         save_snapshot(run.folder, run.model, run.state.update)
 
 

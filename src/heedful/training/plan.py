@@ -34,10 +34,11 @@ class Plan:
         self.respelling = _respelling(prepared)
         self.teacher = new_teacher(prepared, folder, report)
 
-    def read(self, update: int, rank: int = 0, size: int = 1) -> list[Batch]:
-        """The batches of an update, or every ``size``-th pair of each from ``rank`` on."""
+    def read(self, update: int, rank: int = 0, size: int = 1, batches: int = 0) -> list[Batch]:
+        """The first batches of an update (0: all); of each, every ``size``-th pair from ``rank`` on."""
         epoch, index = divmod(update - 1, self.per_epoch)
-        shares = [indices[rank::size].tolist() for indices in self.batches.update(epoch, index)]
+        whole = self.batches.update(epoch, index)[: batches or None]
+        shares = [indices[rank::size].tolist() for indices in whole]
         return [
             read_batch(
                 self.prepared.training,
@@ -53,10 +54,12 @@ class Plan:
     def gradient_of(self, model: Transformer) -> Gradient:
         """How a process of a team computes its share."""
 
-        def gradient(update: int, precision: str, rank: int, size: int) -> tuple[float, int]:
+        def gradient(
+            update: int, precision: str, rank: int = 0, size: int = 1, batches: int = 0
+        ) -> tuple[float, int]:
             torch.manual_seed(self.settings.seed * 1_000_003 + update + (rank << 40))
-            batches = self.read(update, rank, size)
-            return add_gradient(model, batches, self.settings.label_smoothing, precision, self.teacher)
+            read = self.read(update, rank, size, batches)
+            return add_gradient(model, read, self.settings.label_smoothing, precision, self.teacher)
 
         return gradient
 

@@ -123,7 +123,7 @@ def _carried_on(
     if not checkpoints(folder / "training" / "checkpoints"):
         start_from_vectors(model, prepared.tokenizer, training, report)
     run = start_run(folder / "training", prepared, model, report, started)
-    if not run.state.update and run.budget.share(0) >= NO_TIME_LEFT:
+    if not run.state.update and run.budget.prepared >= NO_TIME_LEFT:
         raise HeedfulError(
             f"preparing took {run.budget.spent:.0f} s of the {run.budget.seconds:.0f} s there are for all",
             hint="give more time (--time 30m), or fewer pairs",

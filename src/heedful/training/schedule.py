@@ -23,18 +23,28 @@ SHAPES: dict[str, Callable[[float], float]] = {
 """Share of the highest rate, from the part of the way after the warm-up that remains (1 to 0)."""
 
 
-def learning_rate(step: int, share: float, total: float, config: TrainingConfig, width: int) -> float:
-    """The rate of update ``step`` out of about ``total``; ``share`` of the training is over before it."""
+LONGEST_WARMUP = 0.1
+"""Share of a training by the clock: how many updates that is, nobody knows beforehand."""
+
+
+def learning_rate(step: int, share: float, config: TrainingConfig, width: int, total: int) -> float:
+    """The rate of update ``step``, before which ``share`` of the training is over.
+
+    ``total`` is the number of updates, where that is known: without a limit of time.
+    """
     peak = config.rate or noam(config.warmup, width=width, warmup=config.warmup)
-    return peak * _shape(step, share, total, config) * _cooldown(share, config.cooldown)
+    return peak * _shape(step, share, config, total) * _cooldown(share, config.cooldown)
 
 
-def _shape(step: int, share: float, total: float, config: TrainingConfig) -> float:
-    if step <= config.warmup:
-        return step / config.warmup
+def _shape(step: int, share: float, config: TrainingConfig, total: int) -> float:
+    climbed, climb = step / config.warmup, config.warmup / total
+    if config.minutes:
+        climbed, climb = max(climbed, share / LONGEST_WARMUP), 0.0
+    if climbed <= 1:
+        return climbed
     if config.schedule == "noam":
         return math.sqrt(config.warmup / step)
-    rest = (1 - share) / max(1 - config.warmup / max(total, step), 1e-9)
+    rest = (1 - share) / max(1 - climb, 1e-9)
     return SHAPES[config.schedule](min(1.0, max(0.0, rest)))
 
 

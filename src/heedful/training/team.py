@@ -7,30 +7,42 @@ often do more than one process with many threads, which wait for each other in e
 """
 
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from heedful.errors import HeedfulError
 
 LOOPBACK = "127.0.0.1"
-JOINING = timedelta(seconds=120)
+JOINING = 120.0
+"""Seconds in which a helper must have started: it imports torch and reads where the corpus is."""
 WAITING = timedelta(days=7)
 """For work: the leader may validate for long. A leader that ends is noticed at once."""
 HELPER = "heedful.training.helper"
-END, GRADIENT = 0, 1
+INTERFACE = "GLOO_SOCKET_IFNAME"
 
-Gradient = Callable[[int, str, int, int], tuple[float, int]]
-"""Adds the gradient of update n, in this precision, to the parameters: the share of a rank out of all ranks.
 
-Returns the negative log-likelihood and the target tokens of that share."""
+class Gradient(Protocol):
+    """Adds the gradient of an update to the parameters: the share of one rank out of ``size``.
+
+    Returns the negative log-likelihood and the target tokens of that share. ``batches`` is how many of the
+    update's batches to take, 0 for all.
+    """
+
+    def __call__(
+        self, update: int, precision: str, rank: int = 0, size: int = 1, batches: int = 0
+    ) -> tuple[float, int]: ...
 
 
 class Team:
@@ -39,35 +51,41 @@ class Team:
     def __init__(self, model: nn.Module, gradient: Gradient, size: int = 1) -> None:
         self.model, self.gradient, self.size = model, gradient, size
 
-    def work(self, update: int, precision: str) -> tuple[float, int]:
+    def work(self, update: int, precision: str, batches: int = 0) -> tuple[float, int]:
         """The whole gradient of an update, summed over its tokens; returns likelihood and tokens."""
         self.model.zero_grad(set_to_none=True)
         if self.size == 1:
-            return self.gradient(update, precision, 0, 1)
-        try:
-            dist.broadcast(torch.tensor([GRADIENT, update, int(precision == "bfloat16")]), 0)
+            return self.gradient(update, precision, batches=batches)
+        with _told_when_helpers_are_gone():
+            dist.broadcast(torch.tensor([update, int(precision == "bfloat16"), batches]), 0)
             dist.broadcast(nn.utils.parameters_to_vector(self.model.parameters()).detach(), 0)
-            return _summed(self.model, self.gradient(update, precision, 0, self.size))
-        except RuntimeError as error:
-            raise HeedfulError(
-                f"a process that helped training has ended: {str(error).splitlines()[0]}",
-                hint="go on with --resume; with less memory in use: --set training.processes=1",
-            ) from None
+        own = self.gradient(update, precision, 0, self.size, batches)
+        with _told_when_helpers_are_gone():
+            return _summed(self.model, own)
+
+
+@contextmanager
+def _told_when_helpers_are_gone() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise HeedfulError(
+            f"a process that helped training has ended: {_first_line(error)}",
+            hint="go on with --resume; with less memory in use: --set training.processes=1",
+        ) from None
 
 
 def help_out(model: nn.Module, gradient: Gradient, rank: int, size: int) -> None:
-    """What a helper does until the leader says that it is over."""
+    """What a helper does until it is ended."""
     order = torch.zeros(3, dtype=torch.int64)
     weights = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
     while True:
         dist.broadcast(order, 0)
-        if order[0] == END:
-            return
         dist.broadcast(weights, 0)
         nn.utils.vector_to_parameters(weights, model.parameters())
         model.zero_grad(set_to_none=True)
-        precision = "bfloat16" if order[2] else "float32"
-        _summed(model, gradient(int(order[1]), precision, rank, size))
+        update, half, batches = order.tolist()
+        _summed(model, gradient(update, "bfloat16" if half else "float32", rank, size, batches))
 
 
 def _summed(model: nn.Module, own: tuple[float, int]) -> tuple[float, int]:
@@ -91,65 +109,91 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 
 @contextmanager
 def team(model: nn.Module, gradient: Gradient, folder: Path, size: int, threads: int) -> Iterator[Team]:
-    """A team of ``size`` processes with ``threads`` each, for the prepared run in ``folder``."""
+    """A team of ``size`` processes with ``threads`` each, for the prepared run in ``folder``.
+
+    Helpers keep nothing, so they are not asked to end but ended: whatever went wrong, nobody waits for
+    anybody.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     helpers: list[subprocess.Popen[bytes]] = []
     try:
         if size > 1:
-            helpers = _started(folder, size, threads)
+            _start(helpers, folder, size, threads)
         yield Team(model, gradient, size)
     finally:
         torch.set_num_threads(before)
-        if helpers:
-            _dismissed(helpers)
+        for helper in helpers:
+            helper.kill()
+            helper.communicate()
+        if helpers and dist.is_initialized():
+            dist.destroy_process_group()
 
 
-def _started(folder: Path, size: int, threads: int) -> list[subprocess.Popen[bytes]]:
-    store = dist.TCPStore(LOOPBACK, 0, is_master=True, wait_for_workers=False, timeout=JOINING)  # type: ignore[attr-defined]
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback_interface())
-    helpers = [
-        subprocess.Popen(
-            [sys.executable, "-m", HELPER, *map(str, (folder, rank, size, threads, store.port))],
-            stdin=subprocess.DEVNULL,
+def _start(helpers: list[subprocess.Popen[bytes]], folder: Path, size: int, threads: int) -> None:
+    """Start the helpers, and wait until each is ready to join."""
+    if dist.is_initialized():
+        raise HeedfulError(
+            "this process belongs to a group of torch.distributed already",
+            hint="train in one process: training.processes=1",
         )
-        for rank in range(1, size)
-    ]
-    try:
+    with socket.create_server((LOOPBACK, 0)) as listening:
+        port = listening.getsockname()[1]
+        store = TCPStore(
+            LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listening.detach()
+        )
+    for rank in range(1, size):
+        words = map(str, (folder.absolute(), rank, size, threads, port))
+        helpers.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", HELPER, *words],  # -P: no module of the current folder
+                stdin=subprocess.PIPE,  # its end tells a helper that the leader is gone
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                start_new_session=True,  # Ctrl-C is for the leader
+            )
+        )
+    _wait_until_ready(store, helpers)
+    with _loopback_only():
         dist.init_process_group("gloo", store=store, rank=0, world_size=size, timeout=WAITING)
-    except BaseException as error:
-        _ended(helpers)
-        if isinstance(error, RuntimeError):
+
+
+def _wait_until_ready(store: TCPStore, helpers: list[subprocess.Popen[bytes]]) -> None:
+    until = time.monotonic() + JOINING
+    while not all(store.check([_ready(rank)]) for rank in range(1, len(helpers) + 1)):
+        ended = [helper for helper in helpers if helper.poll() is not None]
+        if ended or time.monotonic() > until:
             raise HeedfulError(
-                f"{size} processes could not be started together: {str(error).splitlines()[0]}",
-                hint="train in one: --set training.processes=1",
-            ) from None
-        raise
-    return helpers
+                "a process that should help training "
+                + (f"has ended with status {ended[0].returncode}" if ended else "does not start"),
+                hint="train in one process: --set training.processes=1",
+            )
+        time.sleep(0.02)
 
 
 def join(rank: int, size: int, port: int) -> None:
     """A helper's way into the team."""
-    store = dist.TCPStore(LOOPBACK, port, is_master=False, timeout=JOINING)  # type: ignore[attr-defined]
-    dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=WAITING)
+    store = TCPStore(LOOPBACK, port, is_master=False, timeout=timedelta(seconds=JOINING))
+    store.set(_ready(rank), "yes")
+    with _loopback_only():
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=WAITING)
 
 
-def _dismissed(helpers: list[subprocess.Popen[bytes]]) -> None:
-    """Told that it is over or, if they do not listen, ended."""
-    with suppress(RuntimeError):
-        dist.broadcast(torch.tensor([END, 0, 0]), 0)
-    _ended(helpers, patience=5)
-    dist.destroy_process_group()
+def _ready(rank: int) -> str:
+    return f"helper {rank} is ready"
 
 
-def _ended(helpers: list[subprocess.Popen[bytes]], patience: float = 0) -> None:
-    for helper in helpers:
-        with suppress(subprocess.TimeoutExpired):
-            helper.wait(patience)
-        if helper.poll() is None:
-            helper.kill()
-            helper.wait()
+@contextmanager
+def _loopback_only() -> Iterator[None]:
+    """Processes of one machine talk over the loopback interface, unless the user has named another."""
+    before = os.environ.get(INTERFACE)
+    if before is None and not sys.platform.startswith("win"):
+        os.environ[INTERFACE] = "lo0" if sys.platform == "darwin" else "lo"
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(INTERFACE, None)
 
 
-def _loopback_interface() -> str:
-    return "lo0" if sys.platform == "darwin" else "lo"
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
