@@ -3,8 +3,11 @@
 from itertools import pairwise
 
 import pytest
+import torch
 
-from heedful.choosing import MINUTES, chooser, within
+from heedful.choosing import MINUTES, SHAPES, Option, chooser, possible, within
+from heedful.model.config import ModelConfig
+from heedful.model.transformer import Transformer
 from heedful.training.config import RunConfig
 from heedful.training.preparation import CorpusSize
 from heedful.training.speed import operations_per_second, operations_per_token
@@ -64,7 +67,7 @@ def test_a_preset_with_a_time_trains_to_its_end() -> None:
 def test_the_machine_is_measured_only_when_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def pretended(threads: int) -> float:
+    def pretended(threads: int, device: torch.device) -> float:
         asked.append(threads)
         return 1e13
 
@@ -78,12 +81,54 @@ def test_the_machine_is_measured_only_when_it_matters(monkeypatch: pytest.Monkey
 
 
 def test_the_measure_of_this_machine() -> None:
-    assert 1e8 < operations_per_second(1) < 1e15
+    threads, drawn = torch.get_num_threads(), torch.get_rng_state()
+    assert 1e8 < operations_per_second(1, torch.device("cpu")) < 1e15
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), drawn)
+
+
+def test_a_told_shape_is_what_the_rest_is_chosen_for() -> None:
+    config, reason = chooser({"model": {"width": 320, "encoder_layers": 3, "decoder_layers": 1}})(MULTI30K)
+    assert (config.model.width, config.model.feed_forward_width) == (320, 1280)
+    assert config.training.rate == pytest.approx(0.023 / 320**0.5, abs=1e-5)
+    assert "width 320" in reason
+
+
+def test_what_makes_it_end_by_the_clock() -> None:
+    training = within(MULTI30K, 30, SPEED, all_of_it=True)[0].training
+    assert (training.schedule, training.cooldown, training.validate_every) == ("linear", 0, 0)
+    assert (training.updates, training.patience) == (0, 0)
+    base = chooser({"preset": "base", "training": {"minutes": 7.0}})(MULTI30K)[0].training
+    assert (base.schedule, base.cooldown, base.validate_every) == ("linear", 0, 0)
+    assert (base.updates, base.patience) == (0, 0)
+    assert base.rate == 0  # the paper's
+
+
+@pytest.mark.parametrize(("width", "layers"), SHAPES)
+def test_weights_are_counted_rightly(width: int, layers: int) -> None:
+    option = Option.of(width, layers, 3000, 1e15)
+    config = ModelConfig(
+        width=width,
+        heads=4,
+        encoder_layers=layers,
+        decoder_layers=layers,
+        feed_forward_width=4 * width,
+        source_vocabulary=3000,
+        target_vocabulary=3000,
+    )
+    with torch.device("meta"):
+        exact = Transformer(config).parameter_count()
+    assert option.weights == pytest.approx(exact, rel=0.02)  # biases and norms
+    assert option.tokens == 1e15 / operations_per_token(config, 20)
+
+
+def test_vectors_of_any_width_that_may_be_chosen() -> None:
+    assert {config.model.width for config in possible({})} == {width for width, _ in SHAPES}
+    assert {config.model.width for config in possible({"model": {"width": 72}})} == {72}
+    assert {config.model.width for config in possible({"preset": "small"})} == {256}
 
 
 def test_operations_of_a_token_by_hand() -> None:
-    from heedful.model.config import ModelConfig
-
     config = ModelConfig(
         width=4,
         heads=2,

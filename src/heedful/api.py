@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.choosing import chooser
+from heedful.choosing import chooser, possible
 from heedful.config import Settings
 from heedful.corpora.formats import check_inputs, languages_of
 from heedful.engines.native import NativeEngine
@@ -12,15 +12,13 @@ from heedful.loading import load
 from heedful.progress import Reporter
 from heedful.training.devices import chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
-from heedful.training.preparation import CorpusSize, Inputs
+from heedful.training.preparation import Inputs
 from heedful.training.run import begin, carry_on, forget_unprepared, read_run
 from heedful.training.taught import check_links
 
 __all__ = ["load", "resume", "train"]
 
 Paths = str | Path | Sequence[str | Path]
-_SIZES = [CorpusSize(pairs, 100 * pairs, 100) for pairs in (1_000, 1_000_000)]
-"""Of a small and a large corpus: the widths that a preset may choose."""
 
 
 def train(
@@ -35,7 +33,7 @@ def train(
     """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
     settings = with_lasting_vectors(settings or {})
     choose = chooser(settings)
-    check_vectors([choose(size)[0] for size in _SIZES])
+    check_vectors(possible(settings))
     check_links(settings)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
     training = _paths(pairs)

@@ -6,6 +6,7 @@ The table of sizes comes from what small corpora want: smaller vocabularies, few
 
 import difflib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -13,15 +14,22 @@ from heedful.config import Settings, merged
 from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.presets import PRESETS, small, tiny
-from heedful.training.config import RunConfig
-from heedful.training.devices import available_cores
+from heedful.training.config import RunConfig, TrainingConfig
+from heedful.training.devices import available_cores, chosen_device
 from heedful.training.preparation import Choice, CorpusSize
 from heedful.training.speed import USUAL, operations_per_second, operations_per_token
 
 MINUTES = 30.0
 """What auto takes at most when it is told neither a time nor epochs."""
-ENDLESS = 100_000
-"""Epochs of a training that is to end by the clock."""
+BY_THE_CLOCK: Settings = {
+    "epochs": 100_000,
+    "updates": 0,
+    "patience": 0,
+    "schedule": "linear",
+    "cooldown": 0,
+    "validate_every": 0,
+}
+"""What makes a preset's training last as long as it is given, and be at its best by then."""
 FEWEST_UPDATES = 2000
 """A model needs about so many steps whatever the corpus: a small one gets smaller batches."""
 SPECIALS_AND_BYTES = 300
@@ -50,16 +58,19 @@ def chooser(settings: Settings) -> Choice:
 
     def choose(size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]:
         asked = with_settings(preset(), settings).training
-        by_steps = bool(asked.model_fields_set & {"epochs", "updates"} & settings.get("training", {}).keys())
+        by_steps = bool({"epochs", "updates"} & settings.get("training", {}).keys())
         if name == "auto" and not by_steps:
-            speed = operations_per_second(asked.threads or available_cores()) if measured else USUAL
-            config, reason = within(size, asked.minutes or MINUTES, speed, all_of_it=asked.minutes > 0)
+            speed = _speed(asked) if measured else USUAL
+            shapes = _shapes(settings.get("model", {}))
+            config, reason = within(
+                size, asked.minutes or MINUTES, speed, shapes, all_of_it=asked.minutes > 0
+            )
         elif name == "auto":
             config, reason = auto(size)
         else:
             config, reason = preset(), f"preset {name}"
             if asked.minutes and not by_steps:
-                config = with_settings(config, {"training": {"epochs": ENDLESS, "updates": 0, "patience": 0}})
+                config = with_settings(config, {"training": BY_THE_CLOCK})
         return with_settings(config, settings), reason + _told(settings)
 
     # A wrong setting is an error now, not after the corpus was read.
@@ -119,11 +130,42 @@ class Option:
             source_vocabulary=vocabulary,
             target_vocabulary=vocabulary,
         )
-        weights = 2 * layers * 4 * 3 * width * width + 4 * layers * width * width + vocabulary * width
+        # An encoder layer has 4 + 8 squares of the width, a decoder layer 8 + 8.
+        weights = 28 * layers * width**2 + vocabulary * width
         return cls(width, layers, weights, operations / operations_per_token(model, 20))
 
 
-def within(size: CorpusSize, minutes: float, speed: float, *, all_of_it: bool) -> tuple[RunConfig, str]:
+def possible(settings: Settings) -> list[RunConfig]:
+    """A recipe of every width that a run with these settings may get."""
+    choose = chooser(settings)
+    found = [choose(CorpusSize(pairs, 100 * pairs, 100))[0] for pairs in (1_000, 1_000_000)]
+    if found[0].preset == "auto" and found[0].training.minutes and "width" not in settings.get("model", {}):
+        found += [
+            found[0].model_copy(update={"model": found[0].model.model_copy(update={"width": width})})
+            for width, _ in SHAPES
+        ]
+    return found
+
+
+def _speed(asked: TrainingConfig) -> float:
+    return operations_per_second(asked.threads or available_cores(), chosen_device(asked.device))
+
+
+def _shapes(told: Settings) -> list[tuple[int, int]]:
+    """Those that agree with what the user says of the model."""
+    layers = told.get("encoder_layers", told.get("decoder_layers"))
+    shapes = [(told.get("width", width), layers or usual) for width, usual in SHAPES]
+    return sorted(set(shapes), key=shapes.index)
+
+
+def within(
+    size: CorpusSize,
+    minutes: float,
+    speed: float,
+    shapes: Sequence[tuple[int, int]] = SHAPES,
+    *,
+    all_of_it: bool,
+) -> tuple[RunConfig, str]:
     """The recipe that comes furthest in so many minutes at this many operations a second, and why.
 
     Unless ``all_of_it`` is to be used, a small corpus takes fewer minutes: it has no more to teach.
@@ -134,7 +176,7 @@ def within(size: CorpusSize, minutes: float, speed: float, *, all_of_it: bool) -
     operations = LEARNING * 60 * minutes * speed
     options = [
         Option.of(width, layers, min(vocabulary, PIECES_PER_CHANNEL * width), operations)
-        for width, layers in SHAPES
+        for width, layers in shapes
     ]
     fitting = [
         option

@@ -94,6 +94,7 @@ def test_schedule() -> None:
 
 def test_layer() -> None:
     values = layer().values
+    assert values["feed_forward"]["before_relu"] == [[5.0, -0.5, -2.0], [0.0, 1.5, -1.5]]  # by hand
     assert values["matrix_product"] == [[33, 39, 43], [33, 25, 49], [69, 86, 88]]
     np.testing.assert_allclose(values["feed_forward"]["output"], [[5.1, -0.1], [0.1, 1.4]])
     np.testing.assert_allclose(values["residual"][0], [6.1, 1.9])

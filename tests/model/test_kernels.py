@@ -72,3 +72,28 @@ def test_dropout_of_weights_in_half_precision_drops() -> None:
     torch.testing.assert_close(whole.float(), torch.ones(whole.shape), rtol=0.02, atol=0.02)
     dropped = quick_attention(query, key, ones, dropout=0.5)
     assert float((dropped - 1).abs().mean().detach()) > 0.1
+
+
+@pytest.mark.parametrize(("dtype", "short"), [(torch.bfloat16, True), (torch.float32, False)])
+def test_who_goes_the_short_way(dtype: torch.dtype, short: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[torch.Size] = []
+
+    def spy(query: Tensor, *rest: Tensor, **named: bool) -> Tensor:
+        taken.append(query.shape)
+        return short_attention(query, *rest, **named)
+
+    monkeypatch.setattr(kernels, "short_attention", spy)
+    quick_attention(*inputs(6, 6, dtype))
+    assert bool(taken) == short
+    monkeypatch.setattr(kernels, "SHORT", 35)
+    quick_attention(*inputs(6, 6, dtype))
+    assert len(taken) == short
+
+
+def test_long_sentences_in_half_precision_are_computed_in_single(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also inside autocast, which would turn them back."""
+    monkeypatch.setattr(kernels, "SHORT", 35)
+    parts = inputs(6, 6, torch.bfloat16)
+    exact = attention(*(part.float() for part in parts)).bfloat16()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(quick_attention(*parts), exact)

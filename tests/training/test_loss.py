@@ -121,3 +121,22 @@ def test_one_side_may_be_frozen(frozen: str) -> None:
     (states if frozen == "states" else output).requires_grad_(False)
     found = torch.autograd.grad(output_loss(states, output, TARGETS, 0.1)[0], trained)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("numbers", [100, 1 << 22])
+def test_products_in_half_precision(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly the same loss and gradients; and not the same, or the setting would do nothing."""
+    monkeypatch.setattr(loss, "CHUNK_NUMBERS", numbers)
+    torch.manual_seed(4)
+    states = torch.randn(3, 5, 64, requires_grad=True)
+    output = (torch.randn(WORDS, 64) / 8).requires_grad_()
+    exact = output_loss(states, output, TARGETS, 0.1)
+    expected = torch.autograd.grad(exact[0], (states, output))
+    half = output_loss(states, output, TARGETS, 0.1, torch.bfloat16)
+    found = torch.autograd.grad(half[0], (states, output))
+    assert float(half[0].detach()) == pytest.approx(float(exact[0].detach()), rel=0.01)
+    assert float(half[1]) != float(exact[1])
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.float32
+        assert float(F.cosine_similarity(ours.flatten(), theirs.flatten(), dim=0)) > 0.999
+        assert float(ours.norm() / theirs.norm()) == pytest.approx(1, abs=0.01)

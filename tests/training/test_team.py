@@ -59,6 +59,75 @@ def test_the_gradient_is_that_of_one_process(run: Path, size: int) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()) + 1e-6)
 
 
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_every_process_computes_as_its_rank_does_alone(
+    grammar_pairs: Path, tmp_path: Path, precision: str
+) -> None:
+    """With dropout, which differs from rank to rank, and in the precision asked for."""
+    words = quick_train_words(grammar_pairs, tmp_path / "model")
+    assert run_heedful(*words, "--set", "training.updates=1", "--set", "model.dropout=0.3").status == 0
+    run = tmp_path / "model" / "training"
+    _, plan, model = parts(run)
+    model.train()
+    gradient = plan.gradient_of(model)
+    shares = [gradient(1, precision, rank, 2) for rank in (0, 1)]  # the gradients add up
+    expected = gradients(model)
+    with team(model, gradient, run, 2, threads=1) as workers:
+        together = workers.work(1, precision)
+    assert together[0] == pytest.approx(shares[0][0] + shares[1][0], rel=1e-6)
+    for ours, theirs in zip(gradients(model), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()) + 1e-6)
+
+
+def test_ranks_drop_other_numbers(run: Path) -> None:
+    _, plan, model = parts(run)
+    drawn = []
+    for rank in (0, 1):
+        plan.gradient_of(model)(1, "float32", rank, 2)
+        drawn.append(torch.rand(3))
+    assert not torch.equal(*drawn)
+
+
+def test_only_some_batches_of_an_update(run: Path) -> None:
+    _, plan, _ = parts(run)
+    plan.batches._accumulate = 3
+    assert [len(plan.read(1, batches=number)) for number in (0, 1, 2)] == [3, 1, 2]
+
+
+def test_whatever_goes_wrong_nobody_is_left(run: Path) -> None:
+    """An interruption in the middle of a gradient; a helper that has stopped answering."""
+    _, plan, model = parts(run)
+    before = torch.get_num_threads()
+
+    def interrupted(*asked: object, **named: object) -> tuple[float, int]:
+        os.kill(helpers_of(os.getpid())[0], signal.SIGSTOP)
+        raise KeyboardInterrupt
+
+    def work() -> None:
+        with team(model, plan.gradient_of(model), run, 2, threads=before + 1) as workers:
+            assert torch.get_num_threads() == before + 1
+            workers.gradient = interrupted  # type: ignore[assignment]
+            workers.work(1, "float32")
+
+    for _ in range(2):  # and it can be tried again
+        with pytest.raises(KeyboardInterrupt):
+            work()
+        assert not helpers_of(os.getpid())
+        assert torch.get_num_threads() == before
+    assert "GLOO_SOCKET_IFNAME" not in os.environ
+
+
+def test_a_helper_that_does_not_start(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heedful.training.team.HELPER", "heedful.no_such_module")
+    _, plan, model = parts(run)
+    with (
+        pytest.raises(HeedfulError, match="has ended with status") as caught,
+        team(model, plan.gradient_of(model), run, 2, threads=1),
+    ):
+        pass
+    assert "training.processes=1" in (caught.value.hint or "")
+
+
 def test_every_pair_is_in_one_share(run: Path) -> None:
     _, plan, _ = parts(run)
     whole = sum(batch.tokens for batch in plan.read(1))
@@ -137,6 +206,54 @@ def test_two_processes_stopped_and_resumed_end_as_one_run(grammar_pairs: Path, t
     assert (kept.processes, kept.precision) == (2, "bfloat16")
     weights = [(folder / "weights.safetensors").read_bytes() for folder in (whole, stopped)]
     assert weights[0] == weights[1]
+
+
+def test_a_run_of_an_older_version_goes_on(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Its checkpoints do not say when it was examined, and nothing says how it computed."""
+    whole, old = tmp_path / "whole", tmp_path / "old"
+    words = quick_train_words(grammar_pairs, whole)
+    assert run_heedful(*words).status == 0
+    shutil.copytree(whole, old)
+    for name in ("README.md", "config.json", "weights.safetensors", "tokenizer.json"):
+        (old / name).unlink()
+    (old / "training" / FILE).unlink()
+    shutil.rmtree(old / "training" / "checkpoints" / f"{24:09}")
+    for path in (old / "training" / "checkpoints").glob("*/state.json"):
+        state = json.loads(path.read_text())
+        for name in ("spent", "begun", "reserved", "examined"):
+            del state[name]
+        path.write_text(json.dumps(state))
+    done = run_heedful("train", "--resume", old)
+    assert done.status == 0, done.err
+    assert "the average of the last 2 checkpoints" in done.err or "best checkpoint" in done.err
+    kept = sorted(path.name for path in (old / "training" / "checkpoints").iterdir())
+    assert kept == sorted(path.name for path in (whole / "training" / "checkpoints").iterdir())
+    weights = [(folder / "weights.safetensors").read_bytes() for folder in (whole, old)]
+    assert weights[0] == weights[1]
+
+
+def test_threads_are_shared_out(run: Path, tmp_path: Path) -> None:
+    _, plan, model = parts(run)
+    plan.settings = plan.settings.model_copy(update={"processes": 2})
+    chosen = arithmetic_of(model, plan, tmp_path, threads=4, report=Reporter(quiet=True))
+    assert (chosen.processes, chosen.threads) == (2, 2)
+    (tmp_path / FILE).write_text('{"precision": "float32", "processes": 0, "threads": 1}')
+    with pytest.raises(HeedfulError, match="is damaged") as caught:
+        arithmetic_of(model, plan, tmp_path, threads=4, report=Reporter(quiet=True))
+    assert "chosen anew" in (caught.value.hint or "")
+
+
+def test_processes_that_do_not_work_here(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Then it is one, unless told otherwise."""
+    monkeypatch.setattr("heedful.training.arithmetic.LONG", 0.0)
+    monkeypatch.setattr("heedful.training.arithmetic.SECONDS", 0.01)
+    monkeypatch.setattr("heedful.training.team.HELPER", "heedful.no_such_module")
+    _, plan, model = parts(run)
+    chosen = arithmetic_of(model, plan, tmp_path, threads=2, report=Reporter())
+    assert chosen.processes == 1
+    assert "2 processes do not work here" in capsys.readouterr().err
 
 
 def test_a_short_training_tries_nothing(run: Path, tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ def quick_attention(
 def short_attention(
     query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None, *, causal: bool = False
 ) -> Tensor:
-    """The same with the weights kept for the gradient."""
+    """The same with the weights kept for the gradient; every query must see something."""
     if causal:
+        assert visible is None, "as in PyTorch's kernel: one mask or the other"
         visible = torch.ones(query.size(-2), key.size(-2), dtype=torch.bool, device=query.device).tril()
     hidden = None if visible is None else ~visible
     heads: Tensor = _ShortAttention.apply(query, key, value, hidden)  # type: ignore[no-untyped-call]

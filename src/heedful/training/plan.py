@@ -20,6 +20,9 @@ from heedful.training.taught import new_teacher
 from heedful.training.team import Gradient
 from heedful.training.update import Batch, Respelling, add_gradient, read_batch
 
+APART = 2_654_435_761
+"""Between the seeds of two ranks: no number of updates, and within the 32 bits that CPUs take of a seed."""
+
 
 class Plan:
     """Of a run: its updates, and what each of them reads."""
@@ -57,7 +60,7 @@ class Plan:
         def gradient(
             update: int, precision: str, rank: int = 0, size: int = 1, batches: int = 0
         ) -> tuple[float, int]:
-            torch.manual_seed(self.settings.seed * 1_000_003 + update + (rank << 40))
+            torch.manual_seed(self.settings.seed * 1_000_003 + update + rank * APART)
             read = self.read(update, rank, size, batches)
             return add_gradient(model, read, self.settings.label_smoothing, precision, self.teacher)
 
