@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from heedful.choosing import MINUTES, SHAPES, Option, chooser, possible, within
+from heedful.choosing import MINUTES, PEAK, SHAPES, Option, chooser, possible, within
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
 from heedful.training.config import RunConfig
@@ -90,7 +90,7 @@ def test_the_measure_of_this_machine() -> None:
 def test_a_told_shape_is_what_the_rest_is_chosen_for() -> None:
     config, reason = chooser({"model": {"width": 320, "encoder_layers": 3, "decoder_layers": 1}})(MULTI30K)
     assert (config.model.width, config.model.feed_forward_width) == (320, 1280)
-    assert config.training.rate == pytest.approx(0.023 / 320**0.5, abs=1e-5)
+    assert config.training.rate == pytest.approx(PEAK / 320**0.5, abs=1e-5)
     assert "width 320" in reason
 
 

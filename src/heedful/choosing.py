@@ -34,13 +34,18 @@ FEWEST_UPDATES = 2000
 """A model needs about so many steps whatever the corpus: a small one gets smaller batches."""
 SPECIALS_AND_BYTES = 300
 """What every vocabulary holds before any letter, rounded up."""
-SHAPES = [(64, 2), (96, 3), (128, 4), (192, 4), (256, 4), (384, 4), (512, 6)]
-"""Widths, and layers of encoder and decoder, that a training by the clock chooses from."""
-TOKENS_PER_WEIGHT = 1.5
+SHAPES = [(64, 2), (96, 2), (128, 2), (192, 2), (256, 2), (256, 3), (384, 3), (384, 4), (512, 4), (512, 6)]
+"""Widths, and layers of encoder and decoder, that a training by the clock chooses from.
+
+Wide and shallow ones come further in the same time than narrow and deep ones of as many weights.
+"""
+PEAK = 0.032
+"""Of the learning rate, times the square root of the width."""
+TOKENS_PER_WEIGHT = 0.35
 """So many target tokens should a model be able to learn from for each of its weights: else a smaller one."""
 PIECES_PER_CHANNEL = 40
 """A vocabulary of more makes the output layer most of the work."""
-UPDATES = 3500
+UPDATES = 2500
 """About so many in a training by the clock: small batches learn sooner, large ones are quicker to compute."""
 LEARNING = 0.85
 """Part of the time that is spent learning; the rest prepares and examines."""
@@ -187,7 +192,7 @@ def within(
     tokens = min(chosen.tokens, most * epoch_tokens)
     vocabulary = max(min(vocabulary, PIECES_PER_CHANNEL * chosen.width), _smallest_vocabulary(size, start))
     dropout = min(0.3, max(0.1, round(0.1 + (tokens / epoch_tokens - 5) / 150, 2)))
-    batch = int(min(4096, max(256, tokens / UPDATES // 256 * 256)))
+    batch = int(min(4096, max(1024, tokens / UPDATES // 256 * 256)))
     changes: Settings = {
         "preset": "auto",
         "tokenizer": {"vocabulary": vocabulary},
@@ -205,7 +210,7 @@ def within(
             "epochs": most,
             "schedule": "linear",
             "cooldown": 0,
-            "rate": round(0.023 / math.sqrt(chosen.width), 5),
+            "rate": round(PEAK / math.sqrt(chosen.width), 5),
             "warmup": max(10, min(400, round(tokens / batch / 10))),
             "average": 1,
         },
@@ -213,7 +218,7 @@ def within(
     reason = (
         f"preset auto: {minutes:g} minutes for {size.pairs:,} pairs, a {kind} corpus: width {chosen.width}, "
         f"{chosen.layers}+{chosen.layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
-        f"batches of {batch:,} tokens, about {tokens / epoch_tokens:.2g} epochs"
+        f"batches of {batch:,} tokens, about {_rounded(tokens / epoch_tokens)} epochs"
     )
     return with_settings(start, changes), reason
 
@@ -238,6 +243,10 @@ def auto_vocabulary(words: float, most: int) -> int:
     [500, 500, 6000, 16000]
     """
     return min(most, max(500, math.ceil(words / 120 / 500) * 500))
+
+
+def _rounded(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _heads(width: int) -> int:
