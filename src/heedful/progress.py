@@ -11,6 +11,8 @@ from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS = "seconds"
+"""The unit of work that is measured by the clock: how much is left needs no estimate."""
 
 
 class Task(Protocol):
@@ -68,6 +70,9 @@ class _Lines:
             self.reporter.say(f"{self.label}: {self._amount(now)}{'  ' + note if note else ''}")
 
     def _amount(self, now: float) -> str:
+        if self.unit == SECONDS and self.total is not None:  # work that is to end by the clock
+            left = _clock(max(0, self.total - self.done))
+            return f"{_clock(self.done)} of {_clock(self.total)}, {left} left"
         rate = (self.done - self.before) / (now - self.started)
         unit = f" {self.unit}" if self.unit else ""
         if self.total is None:
@@ -94,15 +99,27 @@ class _Bar:
 @contextmanager
 def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Task]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
 
+    class _TimeLeft(ProgressColumn):
+        def render(self, task: Any) -> Text:
+            return Text(f"{_clock(max(0, task.total - task.completed))} left")
+
+    by_the_clock = unit == SECONDS and total is not None
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        MofNCompleteColumn(),
-        TextColumn(unit),
+        *([] if by_the_clock else [MofNCompleteColumn(), TextColumn(unit)]),
         TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
+        _TimeLeft() if by_the_clock else TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         yield _Bar(progress, progress.add_task(label, total=total, completed=done, note=""))

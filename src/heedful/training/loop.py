@@ -16,7 +16,7 @@ import torch
 from heedful.errors import StoppedError
 from heedful.files import write_text
 from heedful.model.transformer import Transformer
-from heedful.progress import Reporter
+from heedful.progress import SECONDS, Reporter
 from heedful.training.arithmetic import Arithmetic, all_threads
 from heedful.training.budget import Budget
 from heedful.training.checkpoint import (
@@ -196,7 +196,7 @@ def _look_back(run: Run, before: float) -> None:
 def _extent(run: Run) -> dict[str, Any]:
     """What the progress bar counts: updates, or seconds of those there are."""
     if run.budget.seconds:
-        return {"total": round(run.budget.seconds), "done": int(run.budget.spent), "unit": "seconds"}
+        return {"total": round(run.budget.seconds), "done": int(run.budget.spent), "unit": SECONDS}
     return {"total": run.plan.total, "done": run.state.update, "unit": "updates"}
 
 

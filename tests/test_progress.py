@@ -1,0 +1,49 @@
+"""What people see of long work."""
+
+import pytest
+
+from heedful import progress
+from heedful.progress import SECONDS, Reporter
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The clock, to be moved."""
+    clock = [100.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
+    return clock
+
+
+def test_lines_tell_what_is_left(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    with Reporter().task("training", 100, unit="updates") as task:
+        now[0] += 20
+        task.advance(10, note="loss 3")
+        now[0] += 2
+        task.advance(1)  # too soon for another line
+    assert capsys.readouterr().err == "training: 10 of 100 updates, 3:00 left  loss 3\n"
+
+
+def test_work_by_the_clock_needs_no_estimate(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    """Of ten minutes two are over before anything is done that could be measured."""
+    with Reporter().task("training", 600, done=120, unit=SECONDS) as task:
+        now[0] += 15
+        task.advance(15)
+        now[0] += 600
+        task.advance(600)
+    first, last = capsys.readouterr().err.splitlines()
+    assert first == "training: 2:15 of 10:00, 7:45 left"
+    assert last == "training: 12:15 of 10:00, 0:00 left"
+
+
+@pytest.mark.parametrize(("unit", "left"), [(SECONDS, "7:45 left"), ("updates", "135/600 updates")])
+def test_the_bar_of_a_terminal(
+    unit: str, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "150")
+    with progress._bar("training", 600, 120, unit) as task:
+        task.advance(15, note="loss 3")
+    shown = capsys.readouterr().err
+    assert left.split()[0] in shown
+    assert "loss 3" in shown
