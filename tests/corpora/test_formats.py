@@ -218,7 +218,7 @@ def test_a_lone_file_is_looked_into(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"\nGo.\tGeh.\n", b'\n{"source": "Go.", "target": "Geh."}', gzip.compress(b"\nGo.\tGeh.\r\n")],
+    [b"\nGo.\tGeh.\n", b'\n{"source": "Go.", "target": "Geh."}', gzip.compress(b"\nGo.\tGeh.\r\n", mtime=0)],
 )
 @pytest.mark.parametrize("buffered", [True, False])
 def test_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes, buffered: bool) -> None:
