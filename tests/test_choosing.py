@@ -46,6 +46,15 @@ def test_a_small_corpus_does_not_take_all_the_time() -> None:
     assert some.training.epochs < all_of_it.training.epochs
 
 
+def test_a_small_corpus_gets_a_small_model_however_long() -> None:
+    widths = [
+        within(CorpusSize(pairs, 100 * pairs, 60), 600, SPEED, all_of_it=True)[0].model.width
+        for pairs in (300, 600, 3_000, 30_000)
+    ]
+    assert widths == sorted(widths)
+    assert widths[1] <= 128 < widths[-1]
+
+
 def test_auto_is_by_the_clock_unless_told_steps() -> None:
     assert chooser({})(MULTI30K)[0].training.minutes == MINUTES
     assert chooser({"training": {"minutes": 7.0}})(MULTI30K)[0].training.minutes == 7

@@ -43,6 +43,8 @@ PEAK = 0.032
 """Of the learning rate, times the square root of the width."""
 TOKENS_PER_WEIGHT = 0.35
 """So many target tokens should a model be able to learn from for each of its weights: else a smaller one."""
+WEIGHTS_PER_TOKEN = 200
+"""So many weights at most for each target token of the corpus: a larger model would learn it by heart."""
 PIECES_PER_CHANNEL = 40
 """A vocabulary of more makes the output layer most of the work."""
 UPDATES = 2500
@@ -186,7 +188,8 @@ def within(
     fitting = [
         option
         for option in options
-        if min(option.tokens, 2 * epochs * epoch_tokens) >= TOKENS_PER_WEIGHT * option.weights
+        if option.tokens >= TOKENS_PER_WEIGHT * option.weights
+        and option.weights <= WEIGHTS_PER_TOKEN * epoch_tokens
     ]
     chosen = (fitting or options[:1])[-1]
     tokens = min(chosen.tokens, most * epoch_tokens)

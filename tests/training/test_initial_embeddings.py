@@ -268,10 +268,10 @@ def test_wrong_dimension_and_missing_file(grammar_pairs: Path, tmp_path: Path) -
 
 
 def test_width_that_depends_on_the_corpus(grammar_pairs: Path, tmp_path: Path) -> None:
-    """Preset auto could choose 256, but not for 600 pairs: found out before the tokenizer is trained."""
-    file, _ = grammar_vectors(tmp_path / "glove.txt", width=256)
+    """Preset auto could choose 512, but not for 600 pairs: found out before the tokenizer is trained."""
+    file, _ = grammar_vectors(tmp_path / "glove.txt", width=512)
     settings = {"training": {"source_vectors": file}}
-    with pytest.raises(HeedfulError, match=r"has 256 numbers a word, model.width is \d+"):
+    with pytest.raises(HeedfulError, match=r"has 512 numbers a word, model.width is \d+"):
         heedful.train(grammar_pairs, tmp_path / "m", settings=settings, report=Reporter(quiet=True))
     assert not (tmp_path / "m").exists()
 
