@@ -249,8 +249,13 @@ def test_a_word_is_hidden(page: Page, address: str, model: Model) -> None:
     for kind in ("encoder", "cross"):
         page.get_by_label("Attention", exact=True).select_option(kind)
         expect(page.locator("#view-head")).to_contain_text("hatched cells are masked")
-        page.locator("#view-head summary", has_text="Show as table").click()
-        table = cells(page.locator("#view-head table").first)
+        shown = page.locator("#view-head table").first
+        for _ in range(20):  # the view may be drawn anew just then, closed
+            page.locator("#view-head summary", has_text="Show as table").click()
+            page.wait_for_timeout(250)
+            if shown.count():
+                break
+        table = cells(shown)
         column = table[0].index("tired")
         assert all(row[column] == "masked" for row in table[1:])
         assert not any("masked" in row[:column] + row[column + 1 :] for row in table[1:])
