@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from heedful.choosing import MINUTES, PEAK, SHAPES, Option, chooser, possible, within
+from heedful.choosing import MINUTES, PEAK, SHAPES, Option, chooser, model_of_shape, possible, within
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
 from heedful.training.config import RunConfig
@@ -116,15 +116,7 @@ def test_what_makes_it_end_by_the_clock() -> None:
 @pytest.mark.parametrize(("width", "layers"), SHAPES)
 def test_weights_are_counted_rightly(width: int, layers: int) -> None:
     option = Option.of(width, layers, 3000, 1e15)
-    config = ModelConfig(
-        width=width,
-        heads=4,
-        encoder_layers=layers,
-        decoder_layers=layers,
-        feed_forward_width=4 * width,
-        source_vocabulary=3000,
-        target_vocabulary=3000,
-    )
+    config = model_of_shape(width, layers, 3000)
     with torch.device("meta"):
         exact = Transformer(config).parameter_count()
     assert option.weights == pytest.approx(exact, rel=0.02)  # biases and norms

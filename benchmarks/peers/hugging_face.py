@@ -23,17 +23,17 @@ PAD, END = 0, 1
 def main(pieces: Path, plan: Path, progress: Path, size: dict[str, Any]) -> None:
     torch.set_num_threads(size["threads"])
     torch.manual_seed(1)
-    sources, targets = _sentences(pieces / "train.source"), _sentences(pieces / "train.target")
-    model = _model(size).train()
+    sources, targets = sentences_of(pieces / "train.source"), sentences_of(pieces / "train.target")
+    model = new_model(size).train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=True
     )
     tokens, started = 0, time.perf_counter()
     with progress.open("w", encoding="utf-8") as file:
         for update, batch in enumerate(json.loads(plan.read_text(encoding="utf-8")), start=1):
-            source, target = _padded([sources[i] for i in batch]), _padded([targets[i] for i in batch])
+            source, target = padded([sources[i] for i in batch]), padded([targets[i] for i in batch])
             with torch.autocast("cpu", torch.bfloat16, enabled=size["bfloat16"]):
-                loss = _loss(model, source, target, size["smoothing"])
+                loss = loss_of(model, source, target, size["smoothing"])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -44,7 +44,7 @@ def main(pieces: Path, plan: Path, progress: Path, size: dict[str, Any]) -> None
             file.flush()
 
 
-def _model(size: dict[str, Any]) -> MarianMTModel:
+def new_model(size: dict[str, Any]) -> MarianMTModel:
     return MarianMTModel(
         MarianConfig(
             vocab_size=size["vocabulary"],
@@ -72,7 +72,7 @@ def _model(size: dict[str, Any]) -> MarianMTModel:
     )
 
 
-def _loss(model: MarianMTModel, source: Tensor, target: Tensor, smoothing: float) -> Tensor:
+def loss_of(model: MarianMTModel, source: Tensor, target: Tensor, smoothing: float) -> Tensor:
     before = F.pad(target[:, :-1], (1, 0), value=PAD)  # (sentences, target length)
     logits = model(
         input_ids=source,
@@ -85,13 +85,13 @@ def _loss(model: MarianMTModel, source: Tensor, target: Tensor, smoothing: float
     )
 
 
-def _sentences(path: Path) -> list[Tensor]:
+def sentences_of(path: Path) -> list[Tensor]:
     """Ids of each line with END."""
     with path.open(encoding="utf-8") as file:
         return [torch.tensor([int(piece[1:]) for piece in line.split()] + [END]) for line in file]
 
 
-def _padded(rows: list[Tensor]) -> Tensor:
+def padded(rows: list[Tensor]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 

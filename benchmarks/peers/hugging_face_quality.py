@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hugging_face import END, PAD, _loss, _model, _padded, _sentences
+from hugging_face import END, PAD, loss_of, new_model, padded, sentences_of
 from torch import Tensor
 from transformers import MarianMTModel
 
@@ -24,9 +24,9 @@ PEAK, WARMUP = 5e-4, 500
 def main(pieces: Path, plan: Path, test: Path, results: Path, size: dict[str, Any]) -> None:
     torch.set_num_threads(size["threads"])
     torch.manual_seed(1)
-    sources, targets = _sentences(pieces / "train.source"), _sentences(pieces / "train.target")
-    questions = _sentences(test)
-    model = _model(size).train()
+    sources, targets = sentences_of(pieces / "train.source"), sentences_of(pieces / "train.target")
+    questions = sentences_of(test)
+    model = new_model(size).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, fused=True)
     batches = json.loads(plan.read_text(encoding="utf-8"))
     spent, told, update = 0.0, 0, 0
@@ -37,8 +37,8 @@ def main(pieces: Path, plan: Path, test: Path, results: Path, size: dict[str, An
             rate = PEAK * min(1.0, update / WARMUP) * (1 - spent / size["minutes"])
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            source, target = _padded([sources[i] for i in batch]), _padded([targets[i] for i in batch])
-            loss = _loss(model, source, target, size["smoothing"])
+            source, target = padded([sources[i] for i in batch]), padded([targets[i] for i in batch])
+            loss = loss_of(model, source, target, size["smoothing"])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -58,7 +58,7 @@ def _translated(model: MarianMTModel, questions: list[Tensor]) -> list[list[int]
     result: list[list[int]] = [[] for _ in questions]
     for first in range(0, len(order), 100):
         some = order[first : first + 100]
-        source = _padded([questions[number] for number in some])
+        source = padded([questions[number] for number in some])
         written = model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),

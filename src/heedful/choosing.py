@@ -116,6 +116,19 @@ def auto(size: CorpusSize) -> tuple[RunConfig, str]:
     return with_settings(start, changes), reason
 
 
+def model_of_shape(width: int, layers: int, vocabulary: int) -> ModelConfig:
+    """As many layers on both sides, and four times the width inside, as in the paper."""
+    return ModelConfig(
+        width=width,
+        heads=_heads(width),
+        encoder_layers=layers,
+        decoder_layers=layers,
+        feed_forward_width=4 * width,
+        source_vocabulary=vocabulary,
+        target_vocabulary=vocabulary,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """A model that could be trained, and how many target tokens it could learn from in the time."""
@@ -128,15 +141,7 @@ class Option:
     @classmethod
     def of(cls, width: int, layers: int, vocabulary: int, operations: float) -> Self:
         """``operations`` is what can be computed in the time."""
-        model = ModelConfig(
-            width=width,
-            heads=_heads(width),
-            encoder_layers=layers,
-            decoder_layers=layers,
-            feed_forward_width=4 * width,
-            source_vocabulary=vocabulary,
-            target_vocabulary=vocabulary,
-        )
+        model = model_of_shape(width, layers, vocabulary)
         # An encoder layer has 4 + 8 squares of the width, a decoder layer 8 + 8.
         weights = 28 * layers * width**2 + vocabulary * width
         return cls(width, layers, weights, operations / operations_per_token(model, 20))

@@ -87,24 +87,23 @@ def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Repo
     if found:
         state = load_checkpoint(found[-1], model, optimizer)
         report.say(f"going on from update {state.update:,}")
-        if state.update and not state.examined:
-            state.examined = _examined_before(folder / "metrics.jsonl", state.update, plan.total)
+    metrics = _kept_metrics(folder / "metrics.jsonl", state.update)
+    if not state.examined:
+        state.examined = _examined_before(metrics, plan.total)
     budget = Budget(plan.total, settings, state, started)
     share = budget.share(state.update) if state.update else 0.0
     run = Run(folder, prepared, plan, model, optimizer, state, budget, report, share)
     run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
-    _forget_after(folder / "metrics.jsonl", run.state.update)
     return run
 
 
-def _examined_before(path: Path, update: int, total: int) -> list[tuple[int, float, float]]:
+def _examined_before(metrics: list[dict[str, Any]], total: int) -> list[tuple[int, float, float]]:
     """Of a run that an older Heedful began, which did not write it into its checkpoints."""
-    try:
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, ValueError):
-        return []
-    found = [line for line in lines if "validation_loss" in line and line["update"] <= update]
-    return [(line["update"], line["update"] / total, line.get("BLEU", -1.0)) for line in found]
+    return [
+        (line["update"], line["update"] / total, line.get("BLEU", -1.0))
+        for line in metrics
+        if "validation_loss" in line
+    ]
 
 
 def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
@@ -271,18 +270,20 @@ class _Meter:
             file.write(json.dumps(line) + "\n")
 
 
-def _forget_after(path: Path, update: int) -> None:
-    """Drop metrics of updates that will be done again, and a line cut short by a kill."""
+def _kept_metrics(path: Path, update: int) -> list[dict[str, Any]]:
+    """Drop metrics of updates that will be done again, and a line cut short by a kill; returns the others."""
     if not path.exists():
-        return
-    kept = []
+        return []
+    kept: list[dict[str, Any]] = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            if json.loads(line)["update"] <= update:
-                kept.append(line + "\n")
+            values = json.loads(line)
+            if values["update"] <= update:
+                kept.append(values)
         except (ValueError, TypeError, KeyError):
             break
-    write_text(path, "".join(kept))
+    write_text(path, "".join(json.dumps(values) + "\n" for values in kept))
+    return kept
 
 
 @contextmanager
