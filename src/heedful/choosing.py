@@ -41,13 +41,16 @@ Wide and shallow ones come further in the same time than narrow and deep ones of
 """
 PEAK = 0.032
 """Of the learning rate, times the square root of the width."""
-TOKENS_PER_WEIGHT = 0.35
-"""So many target tokens should a model be able to learn from for each of its weights: else a smaller one."""
+TOKENS_PER_WEIGHT, DEEP = 0.25, 0.6
+"""So many target tokens should a model be able to learn from for each of its weights: else a smaller one.
+
+The second is for models of more than two layers, which learn later.
+"""
 WEIGHTS_PER_TOKEN = 200
 """So many weights at most for each target token of the corpus: a larger model would learn it by heart."""
 PIECES_PER_CHANNEL = 40
 """A vocabulary of more makes the output layer most of the work."""
-UPDATES = 2500
+UPDATES = 4000
 """About so many in a training by the clock: small batches learn sooner, large ones are quicker to compute."""
 LEARNING = 0.85
 """Part of the time that is spent learning; the rest prepares and examines."""
@@ -193,7 +196,7 @@ def within(
     fitting = [
         option
         for option in options
-        if option.tokens >= TOKENS_PER_WEIGHT * option.weights
+        if option.tokens >= (TOKENS_PER_WEIGHT if option.layers <= 2 else DEEP) * option.weights
         and option.weights <= WEIGHTS_PER_TOKEN * epoch_tokens
     ]
     chosen = (fitting or options[:1])[-1]
