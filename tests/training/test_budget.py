@@ -103,16 +103,24 @@ def test_the_warm_up_is_short_in_a_short_time() -> None:
 
 def test_a_forecast_goes_on_with_the_logarithm() -> None:
     line = [(share, 30 + 9 * math.log(share)) for share in (0.2, 0.3, 0.5, 0.6, 0.8)]
-    assert forecast(line) == pytest.approx(30)
-    assert forecast([(0.01, 70.0), *line]) == pytest.approx(30)  # the beginning says little
-    assert forecast([(0.1, 70.0), *line]) == pytest.approx(30)
-    assert forecast([(0.15, 90.0), *line[1:]]) == pytest.approx(30)  # only the last four
-    assert forecast([(0.2, 90.0), *line[2:]]) != pytest.approx(30)  # which are four
-    assert forecast([(0.3, 0.1), (0.30001, 50.0)]) > 100  # a forecast, not a promise
-    assert forecast([(0.5, 3.0), (0.5, 4.0)]) is None
-    assert forecast(line[:1]) is None
+
+    def most(history: list[tuple[float, float]]) -> float:
+        expected = forecast(history)
+        assert expected is not None
+        low, high = expected
+        last = history[-1][1]
+        assert low == pytest.approx(last + 0.25 * (high - last))  # should it level out
+        return high
+
+    assert most(line) == pytest.approx(30)
+    assert most([(0.01, 70.0), *line]) == pytest.approx(30)  # the beginning says little
+    assert most([(0.1, 70.0), *line]) == pytest.approx(30)
+    assert most([(0.15, 90.0), *line[1:]]) == pytest.approx(30)  # only the last four
+    assert most([(0.2, 20.0), *line[2:]]) != pytest.approx(30)  # which are four
+    assert most([(0.3, 20.0), (0.4, 20.0), (0.5, 19.0)]) == 19  # falling: no better will come
+    assert forecast([(0.5, 3.0), (0.5, 4.0), (0.5, 4.0)]) is None
+    assert forecast(line[:2]) is None
     assert forecast([]) is None
-    assert forecast([(0.3, 20.0), (0.5, 19.0)]) == 19  # falling: no better will come
 
 
 def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:

@@ -213,7 +213,10 @@ def _outlook(state: TrainingState) -> str:
     """What the scores so far let expect."""
     expected = forecast([(share, bleu) for _, share, bleu in state.examined if bleu >= 0])
     over = bool(state.examined) and state.examined[-1][1] >= 1
-    return "" if expected is None or over else f"  (BLEU at the end: about {expected:.0f})"
+    if expected is None or over:
+        return ""
+    low, high = (f"{score:.0f}" for score in expected)
+    return f"  (BLEU at the end: about {low if low == high else f'{low} to {high}'})"
 
 
 class _Meter:
