@@ -9,7 +9,7 @@ demo: .venv/runtime
 	$(BIN)/heedful demo
 
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist worksteal
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m slow

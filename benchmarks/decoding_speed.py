@@ -28,7 +28,7 @@ from heedful.engines.ctranslate2 import CTranslate2Engine
 from heedful.engines.lines import translate_lines
 from heedful.engines.segmented import SegmentedEngine
 from heedful.text.tokenizer import END, PAD
-from heedful.training.update import new_batch
+from heedful.training.batch import new_batch
 
 ROUNDS = 3
 SINGLE = 60

@@ -48,8 +48,8 @@ def _step(chunks: bool, vocabulary: int, tokens: int) -> dict[str, float]:
 
     from heedful.model.config import PAD, ModelConfig
     from heedful.model.transformer import Transformer
+    from heedful.training.batch import new_batch
     from heedful.training.loss import label_smoothed_loss, output_loss
-    from heedful.training.update import new_batch
 
     torch.manual_seed(1)
     model = Transformer(ModelConfig(source_vocabulary=vocabulary, target_vocabulary=vocabulary)).train()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from heedful.bundle import Bundle
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import PostNorm
+from heedful.model.residual import PostNorm
 from heedful.text.tokenizer import END, PAD
 
 

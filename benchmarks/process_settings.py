@@ -25,7 +25,8 @@ def measure() -> None:
     from heedful.model.config import ModelConfig
     from heedful.model.transformer import Transformer
     from heedful.presets import tiny
-    from heedful.training.update import new_batch, new_optimizer, update
+    from heedful.training.batch import new_batch
+    from heedful.training.update import new_optimizer, update
 
     torch.manual_seed(0)
     config = tiny()

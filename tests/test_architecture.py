@@ -11,8 +11,10 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"cli_family"},
     {"cli_corpus"},
     {"demo", "commands"},
+    {"comparing"},
     {"server"},
     {"page"},
     {"api"},

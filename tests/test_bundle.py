@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from heedful.bundle import FORMAT, Bundle, BundleConfig, UnreadTransformer, named_parameters
+from heedful.bundle import FORMAT, Bundle, BundleConfig, UnreadModel, named_parameters
 from heedful.decoding.config import SearchConfig
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
@@ -134,11 +134,11 @@ def test_a_folder_without_a_card_is_a_model(folder: Path) -> None:
 
 def test_an_open_folder_reads_its_weights_once(folder: Path) -> None:
     opened = Bundle.open(folder)
-    assert isinstance(opened.transformer, UnreadTransformer)
+    assert isinstance(opened.weights, UnreadModel)
     with ThreadPoolExecutor(4) as pool:
         assert len(set(pool.map(lambda _: id(opened.model), range(8)))) == 1
     assert torch.equal(opened.model.output.weight, new_bundle().model.output.weight)
-    assert opened.read().transformer is opened.model
+    assert opened.read().weights is opened.model
 
 
 def test_weights_that_came_later_are_refused(folder: Path) -> None:

@@ -34,7 +34,7 @@ def test_later_wins_section_by_section() -> None:
         ({"modle": {}}, "unknown setting 'modle'", "'model'"),
         ({"model": {"widht": 3}}, "unknown setting 'model.widht'", "'model.width'"),
         ({"epochs": 3}, "unknown setting 'epochs'", "'training.epochs'"),
-        ({"model": {"zzz": 3}}, "unknown setting 'model.zzz'", "known here: width, heads"),
+        ({"model": {"zzz": 3}}, "unknown setting 'model.zzz'", "known here: family, width, heads"),
         ({"model": {"width": "wide"}}, "setting 'model.width': 'wide' should be a valid integer", "d_model"),
         (
             {"model": {"dropout": 1.5}},

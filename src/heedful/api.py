@@ -3,17 +3,21 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from heedful.bundle import Bundle
 from heedful.choosing import chooser, possible
-from heedful.config import Settings
-from heedful.corpora.formats import check_inputs, languages_of
+from heedful.config import Settings, merged
+from heedful.corpora.formats import check_inputs, check_texts, languages_of
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.loading import load
+from heedful.model.config import PLAIN
 from heedful.progress import Reporter
 from heedful.training.devices import chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
+from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
 from heedful.training.run import begin, carry_on, forget_unprepared, read_run
+from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
 
 __all__ = ["load", "resume", "train"]
@@ -31,21 +35,45 @@ def train(
     report: Reporter | None = None,
 ) -> NativeEngine:
     """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
-    settings = with_lasting_vectors(settings or {})
+    if (settings or {}).get("model", {}).get("family") in PLAIN:
+        raise HeedfulError(
+            "this family learns from plain text, not from pairs", hint="--task language or mask"
+        )
+    training = _paths(pairs)
+    inputs = Inputs(training, _paths(validation), languages or languages_of(training))
+    for paths in (inputs.training, inputs.validation):
+        if paths or paths is inputs.training:
+            check_inputs(paths)
+    return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
+
+
+def train_on_texts(
+    texts: Paths,
+    folder: str | Path,
+    *,
+    task: str,
+    validation: Paths = (),
+    settings: Settings | None = None,
+    report: Reporter | None = None,
+) -> Bundle:
+    """Train a model of plain text, ``task`` "language" or "mask", and write it to ``folder``."""
+    inputs = Inputs(_paths(texts), _paths(validation), plain=True)
+    check_texts(inputs.training)
+    if inputs.validation:
+        check_texts(inputs.validation)
+    return _trained(inputs, Path(folder), merged(TASKS[task], settings or {}), report or Reporter())
+
+
+def _trained(inputs: Inputs, folder: Path, settings: Settings, report: Reporter) -> Bundle:
+    settings = with_encoder_settings(with_lasting_vectors(settings))
     choose = chooser(settings)
     check_vectors(possible(settings))
     check_links(settings)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
-    training = _paths(pairs)
-    inputs = Inputs(training, _paths(validation), languages or languages_of(training))
-    check_inputs(inputs.training)
-    if inputs.validation:
-        check_inputs(inputs.validation)
-    folder, report = Path(folder), report or Reporter()
     begin(folder, inputs, settings)
     report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
     try:
-        return NativeEngine(carry_on(folder, choose, report))
+        return carry_on(folder, choose, report)
     except HeedfulError:
         forget_unprepared(folder)
         raise
@@ -53,9 +81,14 @@ def train(
 
 def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngine:
     """Go on with a training that was interrupted, as if it had not been."""
+    return NativeEngine(resume_any(folder, report=report))
+
+
+def resume_any(folder: str | Path, *, report: Reporter | None = None) -> Bundle:
+    """The same for a model of any task."""
     folder = Path(folder)
     _, settings, _ = read_run(folder)
-    return NativeEngine(carry_on(folder, chooser(settings), report or Reporter()))
+    return carry_on(folder, chooser(settings), report or Reporter())
 
 
 def _paths(paths: Paths) -> tuple[Path, ...]:

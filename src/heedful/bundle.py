@@ -13,7 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 from safetensors import SafetensorError
 
@@ -21,14 +21,15 @@ from heedful.config import Config
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
-from heedful.model.config import ModelConfig
+from heedful.model.config import PLAIN, ModelConfig
 from heedful.text.tokenizer import PairTokenizer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from heedful.model.transformer import Transformer
+    from heedful.model.predictor import Predictor
+    from heedful.model.translator import Translator
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
@@ -44,7 +45,7 @@ class BundleConfig(Config):
     languages: tuple[str, str] | None = None
     """Codes of source and target, when known."""
     model: ModelConfig
-    """Size and shape of the Transformer."""
+    """Size and shape of the model."""
     search: SearchConfig = SearchConfig()
     """How it translates unless told otherwise."""
     longest_source: int = 256
@@ -57,26 +58,26 @@ class BundleConfig(Config):
     """Encoder layer and head, from 1, that an extra loss has shown where to look; all others are untaught."""
 
 
-class UnreadTransformer:
+class UnreadModel:
     """The weights of a folder, read when they are first asked for; later ones are never taken for them."""
 
     def __init__(self, folder: Path, config: ModelConfig, device: "str | torch.device") -> None:
         self.folder, self.config, self.device = folder, config, device
         self._seen = self._state()
-        self._read: Transformer | None = None
+        self._read: Predictor | None = None
         self._lock = threading.Lock()
 
-    def read(self) -> "Transformer":
+    def read(self) -> "Predictor":
         """The model; the same one for every caller, whatever its thread."""
         with self._lock:
             if self._read is None:
                 self._read = self._new()
             return self._read
 
-    def _new(self) -> "Transformer":
-        from heedful.model.transformer import Transformer
+    def _new(self) -> "Predictor":
+        from heedful.model.family import new_model
 
-        model = Transformer(self.config)
+        model = new_model(self.config)
         tensors = read_tensors(self.folder / WEIGHTS)
         if self._state() != self._seen:
             raise HeedfulError(f"the weights of {self.folder} have changed meanwhile", hint="start again")
@@ -94,23 +95,38 @@ class Bundle:
 
     config: BundleConfig
     tokenizer: PairTokenizer
-    transformer: "Transformer | UnreadTransformer" = field(repr=False)
+    weights: "Predictor | UnreadModel" = field(repr=False)
     card: str = field(default="", repr=False)
 
     @property
-    def model(self) -> "Transformer":
-        """The Transformer, read now if it was not."""
-        found = self.transformer
-        return found.read() if isinstance(found, UnreadTransformer) else found
+    def model(self) -> "Translator":
+        """The model, if it translates."""
+        self.check_translates()
+        return cast("Translator", self.predictor)
+
+    def check_translates(self) -> None:
+        """An error that names the right command, if this is a model of plain text."""
+        family = self.config.model.family
+        if family in PLAIN:
+            kind, verb = ("language", "generate") if family == "language" else ("masked language", "fill")
+            raise HeedfulError(
+                f"this is a {kind} model, which does not translate", hint=f"heedful {verb} MODEL TEXT"
+            )
+
+    @property
+    def predictor(self) -> "Predictor":
+        """The model itself, whatever it does, read now if it was not."""
+        found = self.weights
+        return found.read() if isinstance(found, UnreadModel) else found
 
     def read(self) -> "Bundle":
         """The same with its weights in memory, whatever becomes of its folder."""
-        return replace(self, transformer=self.model)
+        return replace(self, weights=self.predictor)
 
     def save(self, folder: Path) -> None:
         """Write the folder; every file is replaced whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / WEIGHTS, named_parameters(self.model))
+        write_tensors(folder / WEIGHTS, named_parameters(self.predictor))
         self.tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "README.md", self.card)
         write_text(folder / "config.json", self.config.model_dump_json(indent=2) + "\n")
@@ -133,7 +149,7 @@ class Bundle:
                 f"{config.model.source_vocabulary} and {config.model.target_vocabulary}",
                 hint="copy the model folder again",
             )
-        unread = UnreadTransformer(folder, config.model, device)
+        unread = UnreadModel(folder, config.model, device)
         card = folder / "README.md"
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
         return cls(config, tokenizer, unread, text)
@@ -168,12 +184,12 @@ def _read_config(folder: Path) -> BundleConfig:
     return BundleConfig.checked(settings)
 
 
-def named_parameters(model: "Transformer") -> "dict[str, Tensor]":
+def named_parameters(model: "Predictor") -> "dict[str, Tensor]":
     """Every trained tensor once, under its first name."""
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
 
 
-def load_parameters(model: "Transformer", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
+def load_parameters(model: "Predictor", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     """Put the tensors in, each in its place and shape; anything missing or extra is an error."""
     import torch
 

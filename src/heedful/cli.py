@@ -12,6 +12,7 @@ import typer
 
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
+from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -23,14 +24,13 @@ app = typer.Typer(
     help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
 )
 app.add_typer(corpus_app, name="corpus")
+for verb in (compare, generate, fill):
+    app.command()(verb)
 
-Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Engine = Annotated[
     str,
     typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -84,6 +84,9 @@ def train(
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
+    task: Annotated[
+        str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
+    ] = "translate",
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
     time: Annotated[
@@ -95,8 +98,8 @@ def train(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on your sentence pairs."""
-    from heedful.commands.training import run_settings
+    """Train a model on your sentence pairs, or on plain text."""
+    from heedful.commands.training import TrainOptions, resume_command, run_settings, train_command
     from heedful.progress import Reporter
 
     report = Reporter(quiet=quiet)
@@ -106,22 +109,19 @@ def train(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
             )
-        heedful.resume(resume, report=report)
-        folder = resume
+        lines = resume_command(resume, report)
     else:
-        if not pairs:
-            raise HeedfulError("no pairs to train on", hint="heedful train pairs.tsv -o my-model")
-        folder = output or Path("model")
-        heedful.train(
-            pairs,
-            folder,
-            validation=validation or (),
-            languages=_languages(languages),
-            settings=run_settings(recipe, preset, time, settings),
-            report=report,
+        options = TrainOptions(
+            tuple(pairs or ()),
+            output or Path("model"),
+            tuple(validation or ()),
+            _languages(languages),
+            task,
+            run_settings(recipe, preset, time, settings),
         )
-    print(f"model written to {folder}; its README.md has the scores")
-    print(f'try it: heedful translate {folder} "a sentence"')
+        lines = train_command(options, report)
+    for line in lines:
+        print(line)
 
 
 @app.command()

@@ -32,6 +32,7 @@ def load(
         raise HeedfulError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
     place = _place(device)
     bundle = Bundle.open(folder, place)
+    bundle.check_translates()
     precision: Precision = "float32" if engine in ("exact", "ctranslate2") else "int8"
     free = engine in ("auto", "exact")  # to stay with PyTorch
     reason = _why_not_quicker(Path(folder), bundle, place, precision) if free else ""

@@ -7,7 +7,7 @@ import torch
 from heedful.bundle import Bundle, BundleConfig
 from heedful.corpora.grammar import generate
 from heedful.model.config import ModelConfig
-from heedful.model.transformer import Transformer
+from heedful.model.family import new_model
 from heedful.text.tokenizer import PairTokenizer, TokenizerConfig
 
 
@@ -27,6 +27,7 @@ def new_bundle(
     layers: tuple[int, int] = (3, 2),
     heads: int = 4,
     width: int = 20,
+    **others: object,
 ) -> Bundle:
     """A model that knows nothing, over the words or pieces of the demo grammar."""
     tokenizer = new_tokenizer(kind)
@@ -41,13 +42,14 @@ def new_bundle(
             "source_vocabulary": tokenizer.source.size,
             "target_vocabulary": tokenizer.target.size,
             "joint": False,
+            **others,
         }
     )
     torch.manual_seed(7)
-    model = Transformer(config)
+    model = new_model(config)
     with torch.no_grad():
         for parameter in model.parameters():  # norms and biases too, so that none can be left out unseen
             parameter += 0.3 * torch.randn_like(parameter) * (parameter != 0)
-    model.encoder.embedding.table.weight.data[0] = 0
-    model.decoder.embedding.table.weight.data[0] = 0
+    for table in model.tables:
+        table.weight.data[0] = 0
     return Bundle(BundleConfig(languages=("en", "fr"), model=config), tokenizer, model.eval())

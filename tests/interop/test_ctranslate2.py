@@ -21,6 +21,7 @@ from heedful.interop.ctranslate2 import converted, export
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
 from tests.inspection.models import new_tokenizer
+from tests.model.variants import VARIANTS as FAMILY
 
 SOURCES = [
     "The dog is tired.",
@@ -32,7 +33,13 @@ TARGETS = ["Le chien est fatigué.", "Je suis un étudiant.", "L'animal n'a pas 
 
 
 def variant(
-    norm: str, positions: str, activation: str, bias: bool, tied: bool, longest_source: int = 40
+    norm: str,
+    positions: str,
+    activation: str,
+    bias: bool,
+    tied: bool,
+    longest_source: int = 40,
+    **others: object,
 ) -> Bundle:
     tokenizer = new_tokenizer("bpe")
     config = ModelConfig.checked(
@@ -51,6 +58,7 @@ def variant(
             "source_vocabulary": tokenizer.source.size,
             "target_vocabulary": tokenizer.target.size,
             "joint": False,
+            **others,
         }
     )
     torch.manual_seed(5)
@@ -66,11 +74,35 @@ VARIANTS = list(
 )
 
 
+REFUSED = {
+    "alibi": "model.positions = 'alibi'",
+    "no-residuals": "model.residuals = False",
+    "no-residuals-pre": "model.residuals = False",
+    "bigbird": "model.encoder_attention = 'bigbird'",
+    "bigbird-without-first": "model.encoder_attention = 'bigbird'",
+    "linformer": "model.encoder_attention = 'linformer'",
+}
+
+
 @pytest.mark.parametrize(("norm", "positions", "activation", "bias", "tied"), VARIANTS[::3] + VARIANTS[1:2])
 def test_every_variant_agrees(
     norm: str, positions: str, activation: str, bias: bool, tied: bool, tmp_path: Path
 ) -> None:
-    bundle = variant(norm, positions, activation, bias, tied)
+    agrees(variant(norm, positions, activation, bias, tied), tmp_path)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_every_member_of_the_family_agrees_or_is_refused(name: str, tmp_path: Path) -> None:
+    settings = {"norm": "post", "positions": "sinusoidal", "activation": "relu", **FAMILY[name]}
+    bundle = variant(**settings, bias=True, tied=True)
+    if name in REFUSED:
+        with pytest.raises(HeedfulError, match=REFUSED[name]):
+            export(bundle, tmp_path)
+    else:
+        agrees(bundle, tmp_path)
+
+
+def agrees(bundle: Bundle, tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in bundle.model.state_dict().items()}
     export(bundle, tmp_path, "int8")
     export(bundle, tmp_path, "float32")
@@ -144,7 +176,8 @@ def test_every_setting_of_a_model_has_been_thought_of() -> None:
     known = {*ctranslate2.CHOICES, *ctranslate2.EXPRESSED}
     assert set(ModelConfig.model_fields) == known
     for name, values in ctranslate2.CHOICES.items():
-        assert set(values) <= set(get_args(ModelConfig.model_fields[name].annotation))
+        annotation = ModelConfig.model_fields[name].annotation
+        assert set(values) <= ({True, False} if annotation is bool else set(get_args(annotation)))
 
 
 class Gated(ModelConfig):
@@ -157,7 +190,7 @@ class Gated(ModelConfig):
     ("change", "reason"),
     [
         ({"activation": "swish"}, "model.activation = 'swish'"),
-        ({"positions": "rotary"}, "model.positions = 'rotary'"),
+        ({"positions": "spiral"}, "model.positions = 'spiral'"),
         ({"norm": "sandwich"}, "model.norm = 'sandwich'"),
         ({"positions": "learned", "longest": 100_001}, "learned positions has more than 100,000 rows"),
     ],

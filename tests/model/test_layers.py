@@ -7,8 +7,10 @@ from torch import Tensor, nn
 from heedful.model.config import Architecture
 from heedful.model.embedding import Embedding, new_table
 from heedful.model.encoder import Encoder
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, PostNorm, PreNorm
+from heedful.model.feed_forward import FeedForward
+from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.positions import sinusoids
+from heedful.model.residual import PostNorm, PreNorm
 
 SMALL = Architecture(width=2, heads=1, feed_forward_width=3, dropout=0.0)
 

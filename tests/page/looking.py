@@ -37,8 +37,7 @@ class Pass:
 
     def tensor(self, name: str) -> Any:
         """A tensor as the page gets it."""
-        with urlopen(f"{self.address}/api/trace/{self.manifest['id']}/tensors?names={name}") as answer:
-            return load(answer.read())[name].astype(np.float64)
+        return tensor(self.address, self.manifest["id"], name)
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
         """Pieces that look, and pieces that are looked at."""
@@ -48,11 +47,23 @@ class Pass:
         return sides[rows]["pieces"], sides[columns]["pieces"]
 
 
-def passed(address: str, folder: Path, text: str) -> Pass:
-    """Ask for a trace, and compute the same in NumPy."""
+def asked(address: str, text: str) -> dict[str, Any]:
+    """The manifest of a sentence's trace."""
     body = json.dumps({"source": text}).encode()
     with urlopen(Request(f"{address}/api/trace", body, {"Content-Type": "application/json"})) as answer:
-        manifest = json.load(answer)
+        manifest: dict[str, Any] = json.load(answer)
+    return manifest
+
+
+def tensor(address: str, trace: str, name: str) -> Any:
+    """A tensor of a trace, as the page gets it."""
+    with urlopen(f"{address}/api/trace/{trace}/tensors?names={name}") as answer:
+        return load(answer.read())[name].astype(np.float64)
+
+
+def passed(address: str, folder: Path, text: str) -> Pass:
+    """Ask for a trace, and compute the same in NumPy."""
+    manifest = asked(address, text)
     sides = manifest["sides"]
     numpy = Recomputed(folder, manifest["model"]["heads"], sides["source"]["ids"], sides["read"]["ids"])
     return Pass(address, text, manifest, numpy)

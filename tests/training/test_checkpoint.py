@@ -11,6 +11,7 @@ from heedful.bundle import read_tensors
 from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
+from heedful.training.batch import new_batch
 from heedful.training.checkpoint import (
     TrainingState,
     averaged_weights,
@@ -21,7 +22,7 @@ from heedful.training.checkpoint import (
     save_checkpoint,
 )
 from heedful.training.config import TrainingConfig
-from heedful.training.update import new_batch, new_optimizer, update
+from heedful.training.update import new_optimizer, update
 
 CONFIG = TrainingConfig(precision="float32")
 

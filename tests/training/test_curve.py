@@ -9,9 +9,10 @@ from heedful.model.attention import attention, look_ahead_mask
 from heedful.model.config import PAD
 from heedful.model.kernels import short_attention
 from heedful.training import update as update_module
+from heedful.training.batch import Batch
 from heedful.training.config import TrainingConfig
 from heedful.training.loss import label_smoothed_loss
-from heedful.training.update import Batch, new_optimizer, update
+from heedful.training.update import new_optimizer, update
 from tests.training.test_update import new_model, pairs, split
 
 UPDATES = 200
@@ -25,8 +26,10 @@ def plain_attention(
     *,
     causal: bool = False,
     dropout: float = 0.0,
+    scale: float,
 ) -> Tensor:
     assert not dropout
+    assert scale == query.size(-1) ** -0.5
     return attention(query, key, value, look_ahead_mask(query.size(-2)) if causal else visible)
 
 
@@ -39,8 +42,8 @@ def plain_loss(
     return smoothed, likelihood.detach()
 
 
-def always_short(*parts: Tensor, causal: bool = False, dropout: float = 0.0) -> Tensor:
-    return short_attention(*parts, causal=causal)
+def always_short(*parts: Tensor, causal: bool = False, dropout: float = 0.0, scale: float) -> Tensor:
+    return short_attention(*parts, causal=causal, scale=scale)
 
 
 def curve(dtype: torch.dtype, precision: str) -> list[float]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,14 +17,19 @@ from heedful.demo import antecedent_link
 from heedful.model.config import Architecture
 from heedful.progress import Reporter
 from heedful.training import taught
+from heedful.training.batch import Batch, new_batch
 from heedful.training.config import RunConfig, TaughtConfig, TrainingConfig
 from heedful.training.preparation import Prepared
 from heedful.training.taught import Teacher
-from heedful.training.update import batch_loss, new_batch, new_optimizer, update
+from heedful.training.update import batch_loss, new_optimizer, update
 from tests.conftest import quick_train_words, run_heedful
 from tests.inspection.models import new_bundle, new_tokenizer
 
 SOURCES, TARGETS = [[400, 401, 402], [403, 404]], [[410, 411], [412]]
+
+
+def taught_batch(sources: list[list[int]], targets: list[list[int]], teacher: Teacher) -> Batch:
+    return replace(new_batch(sources, targets), links=teacher.of(sources))
 
 
 def new_teacher(weight: float = 1.0) -> Teacher:
@@ -39,7 +45,7 @@ def test_links_of_a_batch() -> None:
 def test_loss_by_hand() -> None:
     model = new_bundle().model.double()
     teacher = new_teacher(weight=0.5)
-    batch = new_batch(SOURCES, TARGETS, teacher)
+    batch = taught_batch(SOURCES, TARGETS, teacher)
     seen: dict[str, torch.Tensor] = {}
     model.encode(batch.source, seen.__setitem__)
     weights = seen["encoder.1.self.weights"][:, 2]
@@ -52,7 +58,7 @@ def test_loss_by_hand() -> None:
 
 def test_a_batch_without_links_loses_nothing_more() -> None:
     model = new_bundle().model
-    batch = new_batch([[7, 8]], [[9]], new_teacher())
+    batch = taught_batch([[7, 8]], [[9]], new_teacher())
     assert batch_loss(model, batch, 0.1, new_teacher())[0] == batch_loss(model, batch, 0.1)[0]
 
 
@@ -60,7 +66,7 @@ def test_the_head_learns() -> None:
     torch.manual_seed(3)
     model, teacher = new_bundle().model.train(), new_teacher()
     optimizer, config = new_optimizer(model, TrainingConfig()), TrainingConfig()
-    batch = new_batch(SOURCES, TARGETS, teacher)
+    batch = taught_batch(SOURCES, TARGETS, teacher)
     for _ in range(60):
         update(model, optimizer, [batch], config, 1e-2, teacher)
     seen: dict[str, torch.Tensor] = {}

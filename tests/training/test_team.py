@@ -18,7 +18,7 @@ from heedful.progress import Reporter
 from heedful.training.arithmetic import FILE, Arithmetic, arithmetic_of
 from heedful.training.plan import Plan
 from heedful.training.preparation import Prepared, load_prepared
-from heedful.training.run import new_model
+from heedful.training.run import new_predictor
 from heedful.training.team import Team, team
 from tests.conftest import quick_train_words, run_heedful
 
@@ -35,7 +35,7 @@ def run(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def parts(run: Path) -> tuple[Prepared, Plan, Transformer]:
     prepared = load_prepared(run / "data")
     torch.manual_seed(3)  # other weights than a helper begins with
-    return prepared, Plan(prepared, run, Reporter(quiet=True)), new_model(prepared)
+    return prepared, Plan(prepared, run, Reporter(quiet=True)), new_predictor(prepared)
 
 
 def gradients(model: Transformer) -> list[torch.Tensor]:

@@ -13,9 +13,10 @@ from heedful.errors import HeedfulError
 from heedful.model.config import PAD, ModelConfig
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import END
+from heedful.training.batch import Batch, new_batch
 from heedful.training.config import TrainingConfig
 from heedful.training.schedule import learning_rate
-from heedful.training.update import Batch, batch_loss, new_batch, new_optimizer, update
+from heedful.training.update import batch_loss, new_optimizer, update
 
 CONFIG = TrainingConfig(label_smoothing=0.1, precision="float32")
 

@@ -37,7 +37,7 @@ def evaluate_command(
             check_writable(path)
     loaded = load(model, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, settings)
-    test = _usable(pairs, loaded, report)
+    test = usable_pairs(pairs, loaded.bundle.config.languages, loaded.bundle.config.normalize, report)
     found = list(
         report.track(
             translate_lines(loaded, (pair.source for pair in test), settled, waiting=False),
@@ -61,12 +61,15 @@ def evaluate_command(
     ]
 
 
-def _usable(paths: Sequence[Path], engine: Engine, report: Reporter) -> list[Pair]:
+def usable_pairs(
+    paths: Sequence[Path], languages: tuple[str, str] | None, normalize: str, report: Reporter
+) -> list[Pair]:
     """All pairs with both sides, duplicates and all: a test set is scored as it is."""
     counts = CleaningReport()
-    config = engine.bundle.config
-    as_it_is = CleaningConfig(max_characters=0, max_ratio=0, deduplicate=False, normalize=config.normalize)
-    records = read_pairs(paths, fields=config.languages or DEFAULT_FIELDS)
+    as_it_is = CleaningConfig.checked(
+        {"max_characters": 0, "max_ratio": 0, "deduplicate": False, "normalize": normalize}
+    )
+    records = read_pairs(paths, fields=languages or DEFAULT_FIELDS)
     pairs = list(clean(records, as_it_is, counts))
     if counts.dropped:
         for line in counts.lines():

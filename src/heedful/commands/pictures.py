@@ -27,7 +27,6 @@ from heedful.inspection.figures.maps import LOOKS_FROM
 from heedful.inspection.metrics import metrics_path
 from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace, unknown_words
 from heedful.loading import load
-from heedful.model.attention import look_ahead_mask
 from heedful.progress import Reporter
 
 FORMATS = {"png": ("png",), "svg": ("svg",), "both": ("png", "svg")}
@@ -151,7 +150,7 @@ def _view(seen: Trace, kind: Kind, layer: int, options: PictureOptions) -> View:
     rows, columns = seen.sides(kind)
     heads = tuple(range(seen.heads)) if options.head is None else (options.head - 1,)
     weights = seen.weights(kind, layer).double()[list(heads)]
-    visible = look_ahead_mask(len(rows.ids)) if kind == "decoder" else None
+    visible = None if kind == "encoder" and seen.sums else seen.visible(kind, layer)
     if options.pieces:
         return View(kind, layer, heads, rows, columns, rows.pieces, columns.pieces, weights, visible)
     if visible is not None:  # a word may look at another as soon as one of its pieces may
@@ -233,8 +232,8 @@ def _attributions(bundle: Bundle, seen: Trace, options: PictureOptions) -> dict[
     """(written pieces, source pieces) of each method, unless one attention was asked for."""
     if not _everything(options):
         return {}
-    return {
-        "rollout": target_rollout(seen)[0],
+    rolled = {"rollout": target_rollout(seen)[0]} if seen.has_rollout else {}
+    return rolled | {
         "gradient": gradient_matrix(bundle, seen).double(),
         "occlusion": occlusion_matrix(bundle, seen).double(),
     }

@@ -2,14 +2,79 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heedful.config import merged, parsed_overrides, read_toml
+from heedful.bundle import Bundle
+from heedful.config import Settings, merged, parsed_overrides, read_toml
 from heedful.errors import HeedfulError
+from heedful.progress import Reporter
 
+TRY = {
+    "transformer": 'translate {} "a sentence"',
+    "language": "generate {}",
+    "mask": 'fill {} "a __ sentence"',
+}
+"""What to do with a model of each family."""
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
 NUMBER = r"\d+(?:\.\d+)?"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOptions:
+    """What the command line says."""
+
+    files: tuple[Path, ...]
+    folder: Path
+    validation: tuple[Path, ...]
+    languages: tuple[str, str] | None
+    task: str
+    settings: Settings
+
+
+def train_command(options: TrainOptions, report: Reporter) -> list[str]:
+    """Train a model for a task; returns what to print."""
+    from heedful.api import train, train_on_texts
+    from heedful.training.tasks import TASKS
+
+    if options.task not in TASKS:
+        raise HeedfulError(f"there is no task {options.task!r}", hint=f"tasks: {', '.join(TASKS)}")
+    if options.task == "translate":
+        if not options.files:
+            raise HeedfulError("no pairs to train on", hint="heedful train pairs.tsv -o my-model")
+        bundle = train(
+            options.files,
+            options.folder,
+            validation=options.validation,
+            languages=options.languages,
+            settings=options.settings,
+            report=report,
+        ).bundle
+    else:
+        if options.languages:
+            raise HeedfulError("plain text has no two languages", hint="leave out --languages")
+        bundle = train_on_texts(
+            options.files,
+            options.folder,
+            task=options.task,
+            validation=options.validation,
+            settings=options.settings,
+            report=report,
+        )
+    return _written(options.folder, bundle)
+
+
+def resume_command(folder: Path, report: Reporter) -> list[str]:
+    """Go on with an interrupted training; returns what to print."""
+    from heedful.api import resume_any
+
+    return _written(folder, resume_any(folder, report=report))
+
+
+def _written(folder: Path, bundle: Bundle) -> list[str]:
+    use = TRY.get(bundle.config.model.family, TRY["transformer"]).format(folder)
+    return [f"model written to {folder}; its README.md has the scores", f"try it: heedful {use}"]
 
 
 def run_settings(

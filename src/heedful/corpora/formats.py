@@ -53,6 +53,22 @@ def read_pairs(paths: Sequence[Path], *, fields: Fields = DEFAULT_FIELDS) -> Ite
             yield from reader(group[0], fields)
 
 
+def read_texts(paths: Sequence[Path]) -> Iterator[Record]:
+    """Every line of plain text, as a pair of itself and itself."""
+    for path in paths:
+        for line in read_lines(path):
+            text = None if line.fault else line.text
+            yield Record(title(path), line.number, text, text, line.fault)
+
+
+def check_texts(paths: Sequence[Path]) -> None:
+    """Raise what would otherwise stop a run late: missing files."""
+    if not paths:
+        raise HeedfulError("no input files", hint="give files of plain text, a sentence or paragraph a line")
+    for path in paths:
+        check_readable(path)
+
+
 def grouped(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
     """Pair files alone, all others two by two.
 

@@ -45,7 +45,7 @@ class CTranslate2Engine(SegmentedEngine):
             str(folder), device="cpu", compute_type=precision, inter_threads=workers, intra_threads=1
         )
         model = bundle.config.model
-        self.longest = model.longest if model.positions == "learned" else None  # as Transformer.longest
+        self.longest = model.longest if model.ends else None  # as Transformer.longest
         self.positions = self.longest or POSITIONS
 
     @cached_property

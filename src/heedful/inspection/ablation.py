@@ -10,7 +10,7 @@ from torch import nn
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.arithmetic import check_place
-from heedful.inspection.trace import KINDS, Kind
+from heedful.inspection.trace import KINDS, Kind, transformer_of
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.transformer import Transformer
@@ -55,16 +55,18 @@ def without_heads(bundle: Bundle, off: Iterable[Head]) -> Bundle:
     heads = list(dict.fromkeys(off))
     if not heads:
         return bundle
+    transformer_of(bundle)
     shared = {id(parameter): parameter for parameter in bundle.model.parameters()}
     model = copy.deepcopy(bundle.model, shared)
     for kind, layer, head in heads:
         check_place(bundle, kind, layer, head)
+        assert isinstance(model, Transformer)
         attention = attention_module(model, kind, layer)
         channels = attention.width // attention.heads
         weight = attention.output.weight.detach().clone()
         weight[:, head * channels : (head + 1) * channels] = 0  # nn.Linear keeps W^O transposed
         attention.output.weight = nn.Parameter(weight, requires_grad=False)
-    return replace(bundle, transformer=model)
+    return replace(bundle, weights=model)
 
 
 def attention_module(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttention:

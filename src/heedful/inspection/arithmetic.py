@@ -4,6 +4,7 @@ Computed by the functions of the model itself (model/attention.py), in float64, 
 trained model's layer, head and sentence. Rows look at columns.
 """
 
+import copy
 import math
 from dataclasses import dataclass
 
@@ -12,9 +13,12 @@ from torch import Tensor, nn
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
-from heedful.inspection.trace import Kind, Trace, place
+from heedful.inspection.trace import Kind, Trace, place, transformer_of
 from heedful.model.attention import MultiHeadAttention, attention_scores, masked
-from heedful.model.layers import DecoderLayer, EncoderLayer, PreNorm
+from heedful.model.efficient_attention import ProjectedAttention
+from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.relative import AlibiAttention, RelativeAttention, RotaryAttention, distances, turned
+from heedful.model.residual import Norm, PreNorm
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,10 @@ class AttentionStep:
     visible: Tensor | None = None  # (queries, keys), True = may attend
     scale: float | None = None
     """What scores are divided by; None for the paper's sqrt(d_k), 1 for the exercise without scaling."""
+    bias: Tensor | None = None  # (queries, keys)
+    """What the distance of two words adds to their scaled score (relative positions, ALiBi)."""
+    distance_values: Tensor | None = None  # (queries, keys, value channels)
+    """What the distance of two words adds to the value (relative positions)."""
 
     def products(self, row: int, column: int) -> Tensor:
         """q_c k_c for every channel c: they sum to the score. (channels,)"""
@@ -64,8 +72,8 @@ class AttentionStep:
 
     @property
     def masked(self) -> Tensor:
-        """Scaled scores, -inf where nothing may be seen."""
-        return masked(self.scaled, self.visible)
+        """Scaled scores and what distance adds to them, -inf where nothing may be seen."""
+        return masked(self.scaled if self.bias is None else self.scaled + self.bias, self.visible)
 
     @property
     def weights(self) -> Tensor:
@@ -75,12 +83,15 @@ class AttentionStep:
     @property
     def contributions(self) -> Tensor:
         """weight x value for every pair: (queries, keys, value channels)."""
-        return self.weights[:, :, None] * self.value[None]
+        values = self.value[None]
+        if self.distance_values is not None:
+            values = values + self.distance_values
+        return self.weights[:, :, None] * values
 
     @property
     def output(self) -> Tensor:
         """The sum of the contributions: (queries, value channels)."""
-        return self.weights @ self.value
+        return self.weights @ self.value if self.distance_values is None else self.contributions.sum(1)
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -101,11 +112,39 @@ class HeadStep:
     value: Projection
     visible: Tensor | None = None
     scale: float | None = None
+    module: MultiHeadAttention | None = None
+    """The attention of a trained model that this is a head of; None for the paper's."""
+    number: int = 0
+    """Which of its heads."""
 
     @property
     def attention(self) -> AttentionStep:
         """From Q, K, V to the head's output."""
-        return AttentionStep(self.query.result, self.key.result, self.value.result, self.visible, self.scale)
+        return attention_step(self)
+
+
+def attention_step(head: HeadStep) -> AttentionStep:
+    """What the kind of attention makes of queries, keys and values before they meet."""
+    module, visible, scale = head.module, head.visible, head.scale
+    query, key, value = head.query.result, head.key.result, head.value.result
+    match module:
+        case RotaryAttention():
+            return AttentionStep(turned(query), turned(key), value, visible, scale)
+        case AlibiAttention():
+            bias = module.bias(query, key)[head.number].cpu()
+            return AttentionStep(query, key, value, visible, scale, bias)
+        case RelativeAttention():
+            tables = [x.detach().cpu().double() for x in (module.distance_keys, module.distance_values)]
+            rows = distances(len(query), len(key)).clamp(-module.distance, module.distance) + module.distance
+            of_keys, of_values = (table[rows] for table in tables)
+            bias = (query[:, None] * of_keys).sum(-1) * module.scale
+            return AttentionStep(query, key, value, visible, scale, bias, of_values)
+        case ProjectedAttention():
+            mask = None if visible is None else visible[:1]
+            sums = [x.detach().cpu().double() for x in (module.key_sums, module.value_sums)]
+            key, value = (module.summed(x, table, mask) for x, table in zip((key, value), sums, strict=True))
+            return AttentionStep(query, key, value, None, scale)
+    return AttentionStep(query, key, value, visible, scale)
 
 
 def head_step(
@@ -151,8 +190,10 @@ class MultiHeadStep:
     b_output: Tensor | None = None
     before: Tensor | None = None
     """The stream that the result is added to: X itself after post-norm, X before its norm for pre-norm."""
-    norm: nn.LayerNorm | None = None
-    """The LayerNorm after the sum (post-norm), if any."""
+    norm: Norm | None = None
+    """The norm after the sum (post-norm), if any."""
+    summed: bool = True
+    """Whether there is a sum; a model without residuals goes on with the output alone."""
 
     @property
     def concat(self) -> Tensor:
@@ -169,7 +210,7 @@ class MultiHeadStep:
     @property
     def residual(self) -> Tensor:
         """x + the sublayer's output."""
-        return self.projected if self.before is None else self.before + self.projected
+        return self.before + self.projected if self.before is not None and self.summed else self.projected
 
     @property
     def output(self) -> Tensor:
@@ -190,9 +231,10 @@ def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> Mult
     """The attention of a trained model's layer (from 0), with the numbers it had in this pass."""
     check_place(bundle, kind, layer)
     module, before, norm = _sublayer(bundle, seen, kind, layer)
+    divisor = None if bundle.config.model.scaled_attention else 1.0
     x = seen.tensors[f"{place(kind, layer)}.x"].double()
     memory = seen.tensors["encoder.memory"].double() if kind == "cross" else x
-    visible = seen.visible(kind)
+    visible = seen.visible(kind, layer)
     weight = module.input.weight.detach().cpu().double().T.chunk(3, dim=1)  # W^Q, W^K, W^V: (width, width)
     bias = module.input.bias
     biases = [None] * 3 if bias is None else bias.detach().cpu().double().chunk(3)
@@ -204,11 +246,11 @@ def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> Mult
             Projection(of, w[:, own], None if b is None else b[own])
             for of, w, b in zip((x, memory, memory), weight, biases, strict=True)
         )
-        heads.append(HeadStep(query, key, value, visible))
+        heads.append(HeadStep(query, key, value, visible, divisor, module, head))
     output_bias = None if module.output.bias is None else module.output.bias.detach().cpu().double()
-    return MultiHeadStep(
-        tuple(heads), module.output.weight.detach().cpu().double().T, output_bias, before, norm
-    )
+    w_output = module.output.weight.detach().cpu().double().T
+    summed = bundle.config.model.residuals
+    return MultiHeadStep(tuple(heads), w_output, output_bias, before, norm, summed)
 
 
 def check_place(bundle: Bundle, kind: Kind, layer: int, head: int | None = None) -> None:
@@ -229,9 +271,10 @@ def check_place(bundle: Bundle, kind: Kind, layer: int, head: int | None = None)
 
 def _sublayer(
     bundle: Bundle, seen: Trace, kind: Kind, layer: int
-) -> tuple[MultiHeadAttention, Tensor, nn.LayerNorm | None]:
+) -> tuple[MultiHeadAttention, Tensor, Norm | None]:
     """The attention module, the stream that its result is added to, and the norm after the sum."""
-    stack = bundle.model.encoder if kind == "encoder" else bundle.model.decoder
+    model = transformer_of(bundle)
+    stack = model.encoder if kind == "encoder" else model.decoder
     module = stack.layers[layer]
     name = "encoder" if kind == "encoder" else "decoder"
     entry = f"{name}.embedding" if layer == 0 else f"{name}.{layer - 1}.feed_forward.residual"
@@ -247,8 +290,6 @@ def _sublayer(
     return attention, before.double(), after
 
 
-def _doubled(norm: nn.LayerNorm) -> nn.LayerNorm:
-    """A float64 copy of a trained LayerNorm, on the CPU."""
-    copy = nn.LayerNorm(norm.normalized_shape, eps=norm.eps, dtype=torch.float64).requires_grad_(False)
-    copy.load_state_dict(norm.state_dict())
-    return copy
+def _doubled(norm: Norm) -> Norm:
+    """A float64 copy of a trained norm, on the CPU."""
+    return copy.deepcopy(norm).cpu().double().requires_grad_(False)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle
+from heedful.errors import HeedfulError
 from heedful.inspection.trace import Trace
-from heedful.model.transformer import Transformer
+from heedful.model.translator import Translator
 from heedful.text.tokenizer import PAD
 
 MOST_LOGITS = 1 << 24
@@ -24,6 +25,11 @@ def rollout(seen: Trace) -> Tensor:
     Attention rollout of Abnar and Zuidema 2020: each layer mixes half of itself (the residual) with half of
     what its heads, on average, look at. Rows sum to 1.
     """
+    if not seen.has_rollout:
+        raise HeedfulError(
+            "there is no rollout of this model: the words of its encoder do not look at words",
+            hint="gradient and occlusion work for it",
+        )
     mixed = torch.eye(len(seen.source.ids), dtype=torch.float64)
     for layer in range(seen.layers["encoder"]):
         mixed = (mixed + seen.weights("encoder", layer).double().mean(0) @ mixed) / 2
@@ -67,7 +73,7 @@ def _gradients(bundle: Bundle, seen: Trace, steps: Sequence[int], rival: int | N
     """One pass forward, then one back for each step: (steps, source)."""
     model = bundle.model.eval()
     source, before = _ids(bundle, seen)
-    vectors = model.encoder.embedding.table(source).detach().requires_grad_()
+    vectors = model.tables[0](source).detach().requires_grad_()
     found = []
     with torch.enable_grad():
         states = _states(model, source, before, vectors)[0]
@@ -125,9 +131,9 @@ def _ids(bundle: Bundle, seen: Trace) -> tuple[Tensor, Tensor]:
     return torch.tensor([seen.encoder_ids], device=device), torch.tensor([seen.read.ids], device=device)
 
 
-def _states(model: Transformer, source: Tensor, before: Tensor, vectors: Tensor) -> Tensor:
+def _states(model: Translator, source: Tensor, before: Tensor, vectors: Tensor) -> Tensor:
     """The usual pass, from word vectors that somebody wants the gradient of."""
-    hook = model.encoder.embedding.table.register_forward_hook(lambda *_: vectors)
+    hook = model.tables[0].register_forward_hook(lambda *_: vectors)
     try:
         memory = model.encode(source)
     finally:

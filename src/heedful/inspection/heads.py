@@ -66,7 +66,9 @@ def head_profiles(traces: Iterable[Trace]) -> list[HeadProfile]:
         count += 1
         for kind in KINDS:
             for layer in range(seen.layers[kind]):
-                measured = _measured(seen.weights(kind, layer).double(), kind, seen.hidden)
+                weights = seen.weights(kind, layer).double()
+                on_sums = kind == "encoder" and seen.sums is not None
+                measured = _on_sums(weights) if on_sums else _measured(weights, kind, seen.hidden)
                 sums[kind, layer] = sums.get((kind, layer), torch.zeros_like(measured)) + measured
     return [
         _profile(kind, layer, head, row)
@@ -81,6 +83,8 @@ def _profile(kind: Kind, layer: int, head: int, measured: list[float]) -> HeadPr
     entropy, spread, distance, previous, itself, after, end, aligns = measured
     if kind == "cross":
         return HeadProfile(kind, layer, head, entropy, spread, None, None, None, None, end, aligns)
+    if math.isnan(distance):
+        return HeadProfile(kind, layer, head, entropy, spread, None, None, None, None, 0.0)
     return HeadProfile(kind, layer, head, entropy, spread, distance, previous, itself, after, end)
 
 
@@ -115,6 +119,13 @@ def _measured(weights: Tensor, kind: Kind, hidden: Sequence[int]) -> Tensor:
         lambda: _aligns(weights[:, :, looked_at]) if kind == "cross" else torch.zeros(heads),
     ]
     return torch.stack([bits.mean(-1), spread, *(share() for share in shares)], dim=-1)
+
+
+def _on_sums(weights: Tensor) -> Tensor:
+    """Where words look at sums of all words (Linformer) there are no distances, no neighbours and no end."""
+    bits = entropy(weights).mean(-1)
+    nothing = torch.full_like(bits, torch.nan)
+    return torch.stack([bits, bits / max(math.log2(weights.size(-1)), 1e-9), *[nothing] * 6], dim=-1)
 
 
 def _without(places: Tensor, hidden: Sequence[int]) -> Tensor:

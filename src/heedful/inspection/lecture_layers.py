@@ -9,7 +9,7 @@ from heedful.inspection.arithmetic import layer_norm
 from heedful.inspection.lecture_attention import matrix
 from heedful.inspection.tables import Explanation, Section, Table, counted, grid
 from heedful.model.config import Architecture
-from heedful.model.layers import FeedForward
+from heedful.model.feed_forward import FeedForward
 from heedful.model.positions import exact_sinusoids
 from heedful.training.schedule import noam
 

@@ -7,7 +7,7 @@ One record feeds the page, the notebook, the standalone HTML and the tests. Name
 import hashlib
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,17 @@ from heedful.inspection.ablation import read_head, without_heads
 from heedful.inspection.alignment import usual_aligner
 from heedful.inspection.heads import entropy, head_profiles
 from heedful.inspection.record_tensors import TensorIndex, tensor_index
-from heedful.inspection.trace import KINDS, Tokens, Trace, encoded, trace_ids, unknown_words, with_hidden
+from heedful.inspection.trace import (
+    KINDS,
+    Kind,
+    Tokens,
+    Trace,
+    encoded,
+    trace_ids,
+    unknown_words,
+    with_hidden,
+)
+from heedful.model.config import ModelConfig
 from heedful.text.spelling import SPACE
 from heedful.text.tokenizer import END, Tokenizer
 
@@ -109,6 +119,7 @@ class Record:
                 "source": _side(tokenizer.source, seen.source),
                 "read": _side(tokenizer.target, seen.read),
                 "written": _side(tokenizer.target, seen.written),
+                "sums": seen.sums and asdict(seen.sums),
             },
             "text": {"source": tokenizer.source.decode(seen.source.ids)},
             "translation": {
@@ -141,6 +152,7 @@ class Record:
                 "caption": aligner.name,
                 "links": aligner.links(seen),
             },
+            "patterns": _patterns(self.bundle, seen),
             "tensors": self.tensors.described,
             "notes": unknown_words(self.bundle, seen),
         }
@@ -159,22 +171,30 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
     config, model = bundle.config, bundle.config.model
     return {
         "languages": config.languages,
-        "layers": {
-            kind: model.encoder_layers if kind == "encoder" else model.decoder_layers for kind in KINDS
-        },
-        "heads": model.heads,
+        "family": model.family,
+        "depth": [model.encoder_layers, model.decoder_layers],
+        "layers": _attention_layers(model),
+        "heads": model.heads if model.family == "transformer" else 1,
         "width": model.width,
         "channels": model.width // model.heads,
         "feed_forward": model.feed_forward_width,
         "norm": model.norm,
         "positions": model.positions,
         "activation": model.activation,
+        "attention": {"encoder": model.encoder_attention, "decoder": model.decoder_attention},
         "vocabulary": {"source": model.source_vocabulary, "target": model.target_vocabulary},
         "parameters": bundle.model.parameter_count(),
         "taught_head": config.taught_head,
         "beam": config.search.beam,
         "alpha": config.search.length_penalty,
     }
+
+
+def _attention_layers(model: ModelConfig) -> dict[Kind, int]:
+    """How many layers of each kind of attention there are; a recurrent model looks at the source, once."""
+    if model.family != "transformer":
+        return {"encoder": 0, "decoder": 0, "cross": 1}
+    return {kind: model.encoder_layers if kind == "encoder" else model.decoder_layers for kind in KINDS}
 
 
 def record(bundle: Bundle, asked: Asked) -> Record:
@@ -262,6 +282,19 @@ def _side(tokenizer: Tokenizer, tokens: Tokens) -> dict[str, Any]:
         "groups": tokens.groups,
         "words": tokens.words,
         "spans": tokenizer.spans(tokens.ids),
+    }
+
+
+def _patterns(bundle: Bundle, seen: Trace) -> dict[str, Any]:
+    """Which blocks of words see which, where not all do: for each attention its rows of blocks."""
+    size = bundle.config.model.block
+    return {
+        name.removesuffix(".pattern"): {
+            "block": size,
+            "rows": [row.nonzero().flatten().tolist() for row in pattern[::size, ::size]],
+        }
+        for name, pattern in seen.tensors.items()
+        if name.endswith(".pattern")
     }
 
 

@@ -16,6 +16,7 @@ from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.trace import KINDS, Kind, Trace, place
 from heedful.model.attention import attention_scores, look_ahead_mask
+from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import PAD
 
 THUMBNAIL = 24
@@ -80,24 +81,33 @@ def tensor_index(bundle: Bundle, seen: Trace) -> TensorIndex:
     """Every tensor that can be asked for."""
     entries: dict[str, Entry] = {}
     for kind in KINDS:
-        entries[f"thumbnails.{kind}"] = _thumbnails(seen, kind)
+        if seen.layers[kind]:
+            entries[f"thumbnails.{kind}"] = _thumbnails(seen, kind)
         for layer in range(seen.layers[kind]):
             name = place(kind, layer)
             for part in KEPT:
-                entries[f"{name}.{part}"] = _half(seen.tensors[f"{name}.{part}"])
-            entries[f"{name}.scores"] = _scores(seen, name)
+                if (tensor := seen.tensors.get(f"{name}.{part}")) is not None:
+                    entries[f"{name}.{part}"] = _half(tensor)
+            if (pattern := seen.tensors.get(f"{name}.pattern")) is not None:
+                entries[f"{name}.pattern"] = _mask(pattern)
+            if f"{name}.q" in seen.tensors:
+                entries[f"{name}.scores"] = _scores(seen, name)
     for name, tensor in seen.tensors.items():
         if name.endswith(("residual", "embedding", "memory", "states")):
             entries[name] = _half(tensor)
     for step in range(len(seen.written.ids)):
         entries[f"logits.{step}"] = _exact(seen.tensors["logits"][step])
+    model = bundle.model
+    if not isinstance(model, Transformer):
+        nothing = torch.zeros(0, len(seen.written.ids), 0)
+        return TensorIndex(entries, (nothing.int(), nothing), ())
     for side, tokens in (("encoder", seen.source), ("decoder", seen.read)):
-        embedding = (bundle.model.encoder if side == "encoder" else bundle.model.decoder).embedding
+        embedding = (model.encoder if side == "encoder" else model.decoder).embedding
         entries[f"{side}.positions"] = _exact(embedding.positions(len(tokens.ids), 0).detach().cpu())
     length = len(seen.read.ids)
     entries["decoder.mask"] = Entry((length, length), torch.uint8, lambda: look_ahead_mask(length))
-    entries |= _padding(bundle, seen)
-    readings, guesses = _lens(bundle, seen)
+    entries |= _padding(model, seen)
+    readings, guesses = _lens(model, seen)
     entries["lens.ids"] = Entry(tuple(guesses[0].shape), torch.int32, lambda: guesses[0])
     entries["lens.probabilities"] = Entry(tuple(guesses[1].shape), torch.float32, lambda: guesses[1])
     return TensorIndex(entries, guesses, readings)
@@ -105,6 +115,10 @@ def tensor_index(bundle: Bundle, seen: Trace) -> TensorIndex:
 
 def _half(tensor: Tensor) -> Entry:
     return Entry(tuple(tensor.shape), torch.float16, lambda: tensor)
+
+
+def _mask(tensor: Tensor) -> Entry:
+    return Entry(tuple(tensor.shape), torch.uint8, lambda: tensor)
 
 
 def _exact(tensor: Tensor) -> Entry:
@@ -130,14 +144,14 @@ def _thumbnails(seen: Trace, kind: Kind) -> Entry:
     return Entry(shape, torch.uint8, make)
 
 
-def _padding(bundle: Bundle, seen: Trace) -> dict[str, Entry]:
+def _padding(model: Transformer, seen: Trace) -> dict[str, Entry]:
     """The sentence in a batch with a longer one: what is no padding, and what the first layer makes of it.
 
-    Nothing if the model's positions end where the sentence does.
+    Nothing if the model's positions end where the sentence does, or if words look at sums (Linformer).
     """
-    model, length = bundle.model, len(seen.source.ids)
+    length = len(seen.source.ids)
     padded = length + PADDING
-    if model.longest is not None and padded > model.longest:
+    if seen.sums is not None or (model.longest is not None and padded > model.longest):
         return {}
     longer = [*seen.source.ids[:1] * PADDING, *seen.source.ids]
     batch = torch.tensor([[*seen.encoder_ids, *[PAD] * PADDING], longer], device=model.output.weight.device)
@@ -166,12 +180,11 @@ def stream_names(layers: int) -> list[str]:
 
 
 @torch.inference_mode()
-def _lens(bundle: Bundle, seen: Trace) -> tuple[tuple[str, ...], tuple[Tensor, Tensor]]:
+def _lens(model: Transformer, seen: Trace) -> tuple[tuple[str, ...], tuple[Tensor, Tensor]]:
     """What the model would write if it stopped at each place of the stream: the likeliest ids and how likely.
 
     The stream goes through the last norm (pre-norm) and the output layer, as it does after the last layer.
     """
-    model = bundle.model
     names: Sequence[str] = stream_names(seen.layers["decoder"])
     device = model.output.weight.device
     ids, chances = [], []

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from heedful.bundle import Bundle, load_parameters, read_tensors
 from heedful.errors import HeedfulError
-from heedful.model.transformer import Transformer
+from heedful.model.family import new_model
 from heedful.training.checkpoint import checkpoints
 from heedful.training.snapshots import saved_snapshots
 
@@ -23,11 +23,11 @@ def at_snapshot(bundle: Bundle, folder: Path, update: int) -> Bundle:
     if update not in found:
         known = ", ".join(map(str, found)) or "none"
         raise HeedfulError(f"there is no checkpoint of update {update}", hint=f"kept are: {known}")
-    model = Transformer(bundle.config.model)
+    model = new_model(bundle.config.model)
     load_parameters(model, read_tensors(found[update]), found[update])
     if not all(parameter.isfinite().all() for parameter in model.parameters()):
         raise HeedfulError(
             f"the weights of update {update} are no numbers: training had diverged",
             hint="look at an earlier one",
         )
-    return replace(bundle, transformer=model.to(bundle.model.output.weight.device).eval())
+    return replace(bundle, weights=model.to(bundle.model.output.weight.device).eval())

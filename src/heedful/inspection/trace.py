@@ -18,6 +18,8 @@ from heedful.corpora.filters import clean_sentence
 from heedful.decoding.search import output_limits, search
 from heedful.errors import HeedfulError
 from heedful.model.attention import look_ahead_mask
+from heedful.model.config import ModelConfig
+from heedful.model.transformer import Transformer
 from heedful.text.spelling import SPACE
 from heedful.text.tokenizer import END, PAD, Tokenizer
 
@@ -26,6 +28,17 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 """Where attention happens: the source on itself, the target on itself, the target on the source."""
 
 START_LABEL, END_LABEL = "<s>", "</s>"
+
+
+def transformer_of(bundle: Bundle) -> Transformer:
+    """The model, if it is a Transformer: there is more to see in one than in a recurrent model."""
+    model = bundle.model
+    if not isinstance(model, Transformer):
+        raise HeedfulError(
+            f"this model is recurrent ({bundle.config.model.family}): it has no such layers",
+            hint="its attention over the source can be seen: --kind cross",
+        )
+    return model
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,20 +115,25 @@ class Trace:
     """By the observer's names (``encoder.0.self.weights``), without the batch."""
     hidden: tuple[int, ...] = ()
     """Places of source pieces that nobody could look at, as if they were padding."""
+    sums: Tokens | None = None
+    """What the encoder's words look at in place of words (Linformer)."""
 
     @property
     def encoder_ids(self) -> tuple[int, ...]:
         """What the encoder was given: the source, with PAD for what is hidden."""
         return tuple(with_hidden(self.source.ids, self.hidden))
 
-    def visible(self, kind: Kind) -> Tensor | None:
-        """Who may look at whom: (queries, keys), True = may; None if all may look at all."""
+    def visible(self, kind: Kind, layer: int) -> Tensor | None:
+        """Who may look at whom in a layer: (queries, keys), True = may; None if all may look at all."""
+        pattern = self.tensors.get(f"{place(kind, layer)}.pattern")
         if kind == "decoder":
-            return look_ahead_mask(len(self.read.ids))
+            ahead = look_ahead_mask(len(self.read.ids))
+            return ahead if pattern is None else ahead & pattern
         if not self.hidden:
-            return None
-        rows, columns = self.sides(kind)
-        return (torch.tensor(self.encoder_ids) != PAD).expand(len(rows.ids), len(columns.ids))
+            return pattern
+        rows, columns = self.sides(kind)[0], self.source
+        seen = (torch.tensor(self.encoder_ids) != PAD).expand(len(rows.ids), len(columns.ids))
+        return seen if pattern is None else seen & pattern
 
     def weights(self, kind: Kind, layer: int) -> Tensor:
         """Attention weights of a layer (from 0): (heads, queries, keys)."""
@@ -125,7 +143,7 @@ class Trace:
         """Who looks (rows) and what is looked at (columns); rows of cross-attention are named by what
         they write."""
         return {
-            "encoder": (self.source, self.source),
+            "encoder": (self.source, self.sums or self.source),
             "decoder": (self.read, self.read),
             "cross": (self.written, self.source),
         }[kind]
@@ -137,6 +155,11 @@ class Trace:
             kind: next(n for n in count() if f"{place(kind, n)}.weights" not in self.tensors)
             for kind in KINDS
         }
+
+    @property
+    def has_rollout(self) -> bool:
+        """Whether words look at words all the way: not in recurrent models, nor where they look at sums."""
+        return self.sums is None and self.layers["encoder"] > 0
 
     @property
     def heads(self) -> int:
@@ -219,7 +242,17 @@ def trace_ids(
         new_tokens(target, [*target_ids, END]),
         {name: tensor[0].cpu() for name, tensor in seen.items()},
         tuple(hidden),
+        _sums(bundle.config.model),
     )
+
+
+def _sums(model: ModelConfig) -> Tokens | None:
+    """The sums of a Linformer, as if they were words: Σ1, Σ2, ..."""
+    if model.family != "transformer" or model.encoder_attention != "linformer":
+        return None
+    count = model.projected_length
+    names = tuple(f"Σ{number}" for number in range(1, count + 1))
+    return Tokens(tuple(range(count)), names, tuple(range(count)), names)
 
 
 def unknown_words(bundle: Bundle, seen: Trace) -> list[str]:

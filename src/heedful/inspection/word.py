@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
-from heedful.inspection.arithmetic import (
-    Projection,
-    check_place,
-    model_attention,
-)
+from heedful.inspection.arithmetic import AttentionStep, Projection, check_place, model_attention
 from heedful.inspection.tables import Cell, Explanation, Section, Table, counted, grid
-from heedful.inspection.trace import Kind, Tokens, Trace, place, unknown_words
+from heedful.inspection.trace import Kind, Tokens, Trace, place, transformer_of, unknown_words
 from heedful.inspection.word_row import WordRow, labels
+from heedful.model.attention import MultiHeadAttention
+from heedful.model.efficient_attention import ProjectedAttention
+from heedful.model.relative import RotaryAttention
+from heedful.model.residual import Norm
 
 STACKS: dict[Kind, str] = {
     "encoder": "encoder, self-attention",
@@ -145,14 +145,16 @@ def _vector(word: WordRow) -> Section:
         notes = []
     if word.step.norm is None:  # pre-norm
         tables += _norm_tables("stream", word.stream, word.norm)
-        notes.append("This model is pre-norm: attention reads LayerNorm of the stream, the last row above.")
+        called = _norm_name(word.norm)
+        notes.append(f"This model is pre-norm: attention reads {called} of the stream, the last row above.")
     if word.kind == "cross":
         notes.append("Keys and values are made from the encoder's output, the query from the decoder's x.")
     return Section("The vector x", formula, tuple(tables), tuple(notes))
 
 
 def _embedded(word: WordRow) -> Table:
-    stack = word.bundle.model.encoder if word.kind == "encoder" else word.bundle.model.decoder
+    model = transformer_of(word.bundle)
+    stack = model.encoder if word.kind == "encoder" else model.decoder
     embedding = stack.embedding
     ids = word.seen.encoder_ids if word.kind == "encoder" else word.rows.ids
     row = embedding.table.weight[ids[word.row]].detach().cpu().double()
@@ -169,18 +171,30 @@ def _embedded(word: WordRow) -> Table:
     )
 
 
-def _norm_tables(name: str, x: Tensor, norm: nn.LayerNorm) -> list[Table]:
-    mean, variance = x.mean(), x.var(unbiased=False)
-    root = (variance + norm.eps).sqrt()
-    gain, bias = norm.weight.detach().cpu().double(), norm.bias.detach().cpu().double()
-    normal = (x - mean) / root
-    facts: tuple[Cell, ...] = (mean.item(), variance.item(), root.item())
-    columns = ("mean", "variance", f"sqrt(variance + {norm.eps:g})")
-    rows = {f"{name} - mean": x - mean, "/ sqrt(...)": normal, "gain": gain, "bias": bias}
-    return [
-        Table("", (f"of the {name}",), columns, (facts,)),
-        _table("LayerNorm", rows, {"× gain + bias": normal * gain + bias}),
-    ]
+def _norm_name(norm: Norm) -> str:
+    return "LayerNorm" if isinstance(norm, nn.LayerNorm) else "RMSNorm"
+
+
+def _norm_tables(name: str, x: Tensor, norm: Norm) -> list[Table]:
+    """Each step of a norm. RMSNorm has no mean and no bias."""
+    epsilon = norm.eps or 0.0
+    gain = norm.weight.detach().cpu().double()
+    if isinstance(norm, nn.RMSNorm):
+        square = x.pow(2).mean()
+        root = (square + epsilon).sqrt()
+        facts: tuple[Cell, ...] = (square.item(), root.item())
+        columns: tuple[str, ...] = ("mean of squares", f"sqrt(mean + {epsilon:g})")
+        rows = {f"{name} / sqrt(...)": x / root, "gain": gain}
+        last = {"× gain": x / root * gain}
+    else:
+        mean, variance = x.mean(), x.var(unbiased=False)
+        root = (variance + epsilon).sqrt()
+        bias, normal = norm.bias.detach().cpu().double(), (x - mean) / root
+        facts = (mean.item(), variance.item(), root.item())
+        columns = ("mean", "variance", f"sqrt(variance + {epsilon:g})")
+        rows = {f"{name} - mean": x - mean, "/ sqrt(...)": normal, "gain": gain, "bias": bias}
+        last = {"× gain + bias": normal * gain + bias}
+    return [Table("", (f"of the {name}",), columns, (facts,)), _table(_norm_name(norm), rows, last)]
 
 
 def _projections(word: WordRow) -> Section:
@@ -197,7 +211,20 @@ def _projections(word: WordRow) -> Section:
             grid("v of every word", word.column_labels, channels, attention.value.tolist()),
             _first_channel(own.query, word.row),
         ),
+        _kind_notes(own.module),
     )
+
+
+def _kind_notes(module: MultiHeadAttention | None) -> tuple[str, ...]:
+    """What other kinds of attention do with queries, keys and values."""
+    if isinstance(module, RotaryAttention):
+        return (
+            "Rotary positions: q and k are shown after their pairs of channels were turned by "
+            "position / 10000^(2i/d_k); channel 1 in full is before.",
+        )
+    if isinstance(module, ProjectedAttention):
+        return ("Linformer: words look at sums of all words; k and v are shown summed, k = E k and v = F v.",)
+    return ()
 
 
 def _first_channel(query: Projection, row: int) -> Table:
@@ -230,8 +257,10 @@ def _weights(word: WordRow) -> Section:
     hidden = attention.masked[row]
     powers = (hidden - hidden.max()).exp()
     columns = {"score": attention.scores[row], f"s = score / {attention.divisor:.4f}": attention.scaled[row]}
-    if attention.visible is not None:
-        columns["masked"] = hidden
+    if attention.bias is not None:
+        columns["+ distance"] = attention.bias[row]
+    if attention.bias is not None or attention.visible is not None:
+        columns["masked" if attention.visible is not None else "sum"] = hidden
     columns |= {"exp(s - max)": powers, "weight": attention.weights[row]}
     cells = tuple(zip(*(column.tolist() for column in columns.values()), strict=True))
     table = Table("", word.column_labels, tuple(columns), cells)
@@ -241,14 +270,22 @@ def _weights(word: WordRow) -> Section:
     ]
     if word.kind == "decoder":
         notes.append("Words that are not yet written are masked with -inf: exp(-inf) = 0, so they weigh 0.")
-    elif attention.visible is not None:
+    if f"{place(word.kind, word.layer)}.pattern" in word.seen.tensors:
+        notes.append("BigBird: words outside the blocks that this one sees are masked in the same way.")
+    elif attention.visible is not None and word.kind != "decoder":
         notes.append("Hidden words are masked with -inf, like padding: exp(-inf) = 0, so they weigh 0.")
     return Section(
         "All scores, divided and through softmax",
-        f"s = score / sqrt(d_k), d_k = {attention.query.size(1)}; weight = softmax(s)",
+        _softmax_formula(attention),
         (table.with_sum_row(only=("exp(s - max)", "weight")),),
         tuple(notes),
     )
+
+
+def _softmax_formula(attention: AttentionStep) -> str:
+    channels = attention.query.size(1)
+    divided = f"s = score / sqrt(d_k), d_k = {channels}" if attention.scale is None else "s = score"
+    return f"{divided}; weight = softmax(s{'' if attention.bias is None else ' + distance'})"
 
 
 def _contributions(word: WordRow) -> Section:
@@ -260,9 +297,10 @@ def _contributions(word: WordRow) -> Section:
         attention.contributions[row].tolist(),
     )
     foot = (("output z", tuple(attention.output[row].tolist())),)
+    values = "v" if attention.distance_values is None else "(v + a of the distance)"
     return Section(
         "The weighted sum of the values",
-        "z = sum over words of weight × v",
+        f"z = sum over words of weight × {values}",
         (Table(table.title, table.rows, table.columns, table.cells, foot),),
     )
 
@@ -306,18 +344,23 @@ def _shares(word: WordRow) -> dict[str, Tensor]:
 def _residual(word: WordRow) -> Section:
     name = "x" if word.step.norm is not None else "stream"
     rows = {name: word.stream, "output": word.step.projected[word.row]}
+    if not word.step.summed:
+        del rows[name]
     table = _table("", rows, {"sum": word.step.residual[word.row]})
     pre = "A pre-norm model goes on with this sum as it is; the next sublayer normalises it."
     notes = () if word.step.norm is not None else (pre, _agreement(word))
-    return Section("Residual sum", f"{name} + output", (table,), notes)
+    formula = f"{name} + output" if word.step.summed else "output alone: this model has no residuals"
+    return Section("Residual sum", formula, (table,), notes)
 
 
 def _norm(word: WordRow) -> Section | None:
     if word.step.norm is None:
         return None
     return Section(
-        "LayerNorm",
-        "(sum - mean) / sqrt(variance + eps) × gain + bias",
+        _norm_name(word.step.norm),
+        "(sum - mean) / sqrt(variance + eps) × gain + bias"
+        if isinstance(word.step.norm, nn.LayerNorm)
+        else "sum / sqrt(mean of squares + eps) × gain",
         tuple(_norm_tables("sum", word.step.residual[word.row], word.step.norm)),
         (_agreement(word),),
     )
@@ -364,6 +407,8 @@ def _values(word: WordRow) -> dict[str, Any]:
         "scores": attention.scores[row].tolist(),
         "divisor": attention.divisor,
         "scaled": attention.scaled[row].tolist(),
+        "bias": None if attention.bias is None else attention.bias[row].tolist(),
+        "v_distance": None if attention.distance_values is None else attention.distance_values[row].tolist(),
         "masked": attention.masked[row].tolist(),
         "weights": attention.weights[row].tolist(),
         "contributions": attention.contributions[row].tolist(),
@@ -377,7 +422,7 @@ def _values(word: WordRow) -> dict[str, Any]:
         "w_output": None if step.w_output is None else step.w_output.tolist(),
         "b_output": _listed(step.b_output),
         "norm_gain": word.norm.weight.tolist(),
-        "norm_bias": word.norm.bias.tolist(),
+        "norm_bias": _listed(getattr(word.norm, "bias", None)),
         "heads": step.concat[row].view(len(step.heads), -1).tolist(),
         "head_shares": {name: share.tolist() for name, share in _shares(word).items()},
         "output": step.projected[row].tolist(),

@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.inspection.arithmetic import AttentionStep, HeadStep, MultiHeadStep
-from heedful.inspection.trace import Kind, Tokens, Trace
+from heedful.inspection.trace import Kind, Tokens, Trace, transformer_of
 from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.residual import Norm
 from heedful.text.spelling import SPACE
 
 
@@ -57,9 +58,10 @@ class WordRow:
         return self.step.before[self.row]
 
     @property
-    def norm(self) -> nn.LayerNorm:
-        """The LayerNorm of this sublayer: after the sum, or before attention (pre-norm)."""
-        stack = self.bundle.model.encoder if self.kind == "encoder" else self.bundle.model.decoder
+    def norm(self) -> Norm:
+        """The norm of this sublayer: after the sum, or before attention (pre-norm)."""
+        model = transformer_of(self.bundle)
+        stack = model.encoder if self.kind == "encoder" else model.decoder
         layer = stack.layers[self.layer]
         if self.kind == "cross":
             assert isinstance(layer, DecoderLayer)

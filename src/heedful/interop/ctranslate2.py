@@ -18,9 +18,18 @@ from heedful.model.config import ModelConfig
 
 Precision = Literal["float32", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
-LAYOUT = 1
+LAYOUT = 2
 """Grows when the conversion changes, so that old files are made again."""
-CHOICES = {"positions": ("sinusoidal", "learned"), "norm": ("post", "pre"), "activation": ("relu", "gelu")}
+CHOICES: dict[str, tuple[str | bool, ...]] = {
+    "family": ("transformer",),
+    "positions": ("sinusoidal", "learned", "relative", "rotary", "none"),  # alibi: only for decoders
+    "encoder_attention": ("full",),
+    "decoder_attention": ("full",),
+    "residuals": (True,),
+    "norm": ("post", "pre"),
+    "normalization": ("layer", "rms"),
+    "activation": ("relu", "gelu", "silu"),
+}
 """Settings of a model of which only these values can be expressed."""
 EXPRESSED = frozenset(
     {
@@ -30,6 +39,9 @@ EXPRESSED = frozenset(
         "decoder_layers",
         "feed_forward_width",
         "longest",
+        "relative_distance",
+        "gated",
+        "scaled_attention",
         "attention_bias",
         "source_vocabulary",
         "target_vocabulary",
@@ -38,6 +50,11 @@ EXPRESSED = frozenset(
         "dropout",  # of training only
         "attention_dropout",
         "activation_dropout",
+        "block",  # of attention that cannot be expressed anyway
+        "window_blocks",
+        "global_blocks",
+        "random_blocks",
+        "projected_length",
     }
 )
 """Settings of which every value can be expressed."""

@@ -8,10 +8,14 @@ from torch import Tensor, nn
 from heedful.bundle import Bundle
 from heedful.engines.ctranslate2 import POSITIONS
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.config import PAD, ModelConfig
+from heedful.model.config import INNER_POSITIONS, PAD, ModelConfig
 from heedful.model.decoder import Decoder
 from heedful.model.encoder import Encoder
-from heedful.model.layers import DecoderLayer, EncoderLayer, FeedForward, PostNorm
+from heedful.model.feed_forward import FeedForward, GatedFeedForward
+from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.model.relative import RelativeAttention
+from heedful.model.residual import EPSILON, Norm, PostNorm
+from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import END, UNKNOWN
 
 NEVER = -1e4
@@ -23,14 +27,17 @@ def new_specification(bundle: Bundle) -> Any:
     import ctranslate2  # type: ignore[import-untyped]
 
     model, config = bundle.model, bundle.config.model
-    activations = ctranslate2.specs.Activation
-    specification = ctranslate2.specs.TransformerSpec.from_config(
-        (config.encoder_layers, config.decoder_layers),
-        config.heads,
-        pre_norm=config.norm == "pre",
-        activation={"relu": activations.RELU, "gelu": activations.GELU}[config.activation],
-        alignment_layer=config.alignment_layer,
-        alignment_heads=config.heads,
+    assert isinstance(model, Transformer)  # why_not has refused all others
+    specs, options = ctranslate2.specs.transformer_spec, _options(config)
+    specification = ctranslate2.specs.TransformerSpec(
+        specs.TransformerEncoderSpec(config.encoder_layers, config.heads, **options),
+        specs.TransformerDecoderSpec(
+            config.decoder_layers,
+            config.heads,
+            alignment_layer=config.alignment_layer,
+            alignment_heads=config.heads,
+            **options,
+        ),
     )
     _fill_encoder(specification.encoder, model.encoder, config)
     _fill_decoder(specification.decoder, model.decoder, config)
@@ -44,8 +51,23 @@ def new_specification(bundle: Bundle) -> Any:
     settings.unk_token, settings.eos_token, settings.bos_token = str(UNKNOWN), str(END), str(PAD)
     settings.decoder_start_token = str(PAD)
     settings.add_source_bos, settings.add_source_eos = False, False  # our ids come with their end
-    settings.layer_norm_epsilon = nn.LayerNorm(1).eps
+    settings.layer_norm_epsilon = EPSILON
     return specification
+
+
+def _options(config: ModelConfig) -> dict[str, Any]:
+    """What both stacks are told."""
+    import ctranslate2
+
+    kinds = ctranslate2.specs.Activation
+    return {
+        "pre_norm": config.norm == "pre",
+        "activation": {"relu": kinds.RELU, "gelu": kinds.GELU, "silu": kinds.SWISH}[config.activation],
+        "ffn_glu": config.gated,
+        "rms_norm": config.normalization == "rms",
+        "relative_position": config.positions == "relative",
+        "rotary_dim": config.channels if config.positions == "rotary" else None,
+    }
 
 
 def _names(size: int) -> list[str]:
@@ -56,39 +78,52 @@ def _names(size: int) -> list[str]:
 def _fill_encoder(specification: Any, encoder: Encoder, config: ModelConfig) -> None:
     specification.scale_embeddings = True
     specification.embeddings[0].weight = _numbers(encoder.embedding.table.weight)
-    specification.position_encodings.encodings = _positions(encoder, config)
+    _fill_positions(specification, encoder, config)
     for own, layer in zip(specification.layer, encoder.layers, strict=True):
         assert isinstance(layer, EncoderLayer)
         _fill_self_attention(own.self_attention, layer.attention, layer.residual_attention)
         _fill_feed_forward(own.ffn, layer.feed_forward, layer.residual_feed_forward)
-    if isinstance(encoder.norm, nn.LayerNorm):
+    if isinstance(encoder.norm, (nn.LayerNorm, nn.RMSNorm)):
         _fill_norm(specification.layer_norm, encoder.norm)
 
 
 def _fill_decoder(specification: Any, decoder: Decoder, config: ModelConfig) -> None:
     specification.scale_embeddings = True
     specification.embeddings.weight = _numbers(decoder.embedding.table.weight)
-    specification.position_encodings.encodings = _positions(decoder, config)
+    _fill_positions(specification, decoder, config)
     for own, layer in zip(specification.layer, decoder.layers, strict=True):
         assert isinstance(layer, DecoderLayer)
         _fill_self_attention(own.self_attention, layer.attention, layer.residual_attention)
         _fill_cross_attention(own.attention, layer.cross_attention, layer.residual_cross)
         _fill_feed_forward(own.ffn, layer.feed_forward, layer.residual_feed_forward)
-    if isinstance(decoder.norm, nn.LayerNorm):
+    if isinstance(decoder.norm, (nn.LayerNorm, nn.RMSNorm)):
         _fill_norm(specification.layer_norm, decoder.norm)
 
 
-def _positions(stack: Encoder | Decoder, config: ModelConfig) -> np.ndarray:
+def _fill_positions(specification: Any, stack: Encoder | Decoder, config: ModelConfig) -> None:
     """The explicit table: CTranslate2's own sines follow another convention."""
+    if config.positions in INNER_POSITIONS:
+        vars(specification).pop("position_encodings", None)
+        return
     length = config.longest if config.positions == "learned" else POSITIONS
     table: Tensor = stack.embedding.positions(length)
-    return _numbers(table)
+    specification.position_encodings.encodings = _numbers(table)
 
 
 def _fill_self_attention(own: Any, attention: MultiHeadAttention, residual: PostNorm) -> None:
     _fill_linear(own.linear[0], attention.input.weight, attention.input.bias)
     _fill_linear(own.linear[1], attention.output.weight, attention.output.bias)
     _fill_norm(own.layer_norm, residual.norm)
+    _fill_scale(own, attention)
+    if isinstance(attention, RelativeAttention):
+        own.relative_position_keys = _numbers(attention.distance_keys)
+        own.relative_position_values = _numbers(attention.distance_values)
+
+
+def _fill_scale(own: Any, attention: MultiHeadAttention) -> None:
+    """CTranslate2 divides by sqrt(d_k) unless it is told otherwise."""
+    if attention.scale == 1.0:
+        own.queries_scale = np.float32(1.0)
 
 
 def _fill_cross_attention(own: Any, attention: MultiHeadAttention, residual: PostNorm) -> None:
@@ -97,11 +132,14 @@ def _fill_cross_attention(own: Any, attention: MultiHeadAttention, residual: Pos
     _fill_linear(own.linear[1], attention.input.weight[width:], None if bias is None else bias[width:])
     _fill_linear(own.linear[2], attention.output.weight, attention.output.bias)
     _fill_norm(own.layer_norm, residual.norm)
+    _fill_scale(own, attention)
 
 
 def _fill_feed_forward(own: Any, feed_forward: FeedForward, residual: PostNorm) -> None:
     _fill_linear(own.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
     _fill_linear(own.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
+    if isinstance(feed_forward, GatedFeedForward):
+        _fill_linear(own.linear_0_noact, feed_forward.gate.weight, feed_forward.gate.bias)
     _fill_norm(own.layer_norm, residual.norm)
 
 
@@ -111,8 +149,10 @@ def _fill_linear(own: Any, weight: Tensor, bias: Tensor | None) -> None:
         own.bias = _numbers(bias)
 
 
-def _fill_norm(own: Any, norm: nn.LayerNorm) -> None:
-    own.gamma, own.beta = _numbers(norm.weight), _numbers(norm.bias)
+def _fill_norm(own: Any, norm: Norm) -> None:
+    own.gamma = _numbers(norm.weight)
+    if isinstance(norm, nn.LayerNorm):
+        own.beta = _numbers(norm.bias)
 
 
 def _numbers(tensor: Tensor) -> np.ndarray:

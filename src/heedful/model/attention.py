@@ -23,10 +23,16 @@ def masked(scores: Tensor, visible: Tensor | None) -> Tensor:
     return scores if visible is None else scores.masked_fill(~visible, -torch.inf)
 
 
-def attention_weights(query: Tensor, key: Tensor, visible: Tensor | None = None) -> Tensor:
-    """softmax(query . key / sqrt(channels)), equation 1; hidden positions weigh exactly zero."""
-    scores = attention_scores(query, key) / math.sqrt(query.size(-1))
-    return masked(scores, visible).softmax(dim=-1)
+def attention_weights(
+    query: Tensor, key: Tensor, visible: Tensor | None = None, scale: float | None = None
+) -> Tensor:
+    """softmax(query . key / sqrt(channels)), equation 1; hidden positions weigh exactly zero.
+
+    ``scale`` stands for 1 / sqrt(channels) when it is given.
+    """
+    scores = attention_scores(query, key)
+    scaled = scores / math.sqrt(query.size(-1)) if scale is None else scores * scale
+    return masked(scaled, visible).softmax(dim=-1)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None = None) -> Tensor:
@@ -60,11 +66,15 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), section 3.2.2.
 
     W^Q, W^K and W^V of all heads are the three thirds of one matrix, so that self-attention is one product.
+    Other attentions (relative.py, efficient_attention.py) are this one with another ``look``.
     """
 
-    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True) -> None:
+    def __init__(
+        self, width: int, heads: int, *, dropout: float = 0.0, bias: bool = True, scaled: bool = True
+    ) -> None:
         super().__init__()
         self.width, self.heads, self.dropout = width, heads, dropout
+        self.scale = (width // heads) ** -0.5 if scaled else 1.0
         self.input = nn.Linear(width, 3 * width, bias=bias)
         self.output = nn.Linear(width, width, bias=bias)
         # Xavier for the three thirds as one matrix: flatter attention at first, which learns far sooner
@@ -75,8 +85,11 @@ class MultiHeadAttention(nn.Module):
             nn.init.zeros_(self.input.bias)
             nn.init.zeros_(self.output.bias)
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Query, key and value of the same tokens (self-attention): each (batch, heads, length, channels)."""
+    def project(self, x: Tensor, first: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+        """Query, key and value of the same tokens (self-attention): each (batch, heads, length, channels).
+
+        ``first`` is where the first of them stands: here no difference, x knows it already.
+        """
         query, key, value = self.input(x).chunk(3, dim=-1)
         return split_heads(query, self.heads), split_heads(key, self.heads), split_heads(value, self.heads)
 
@@ -105,14 +118,37 @@ class MultiHeadAttention(nn.Module):
             observer("q", query)
             observer("k", key)
             observer("v", value)
-            observer("weights", attention_weights(query, key, mask))
-        dropout = self.dropout if self.training else 0.0
-        heads = quick_attention(query, key, value, visible, causal=causal, dropout=dropout)
+            pattern = self.pattern(key.size(-2))
+            if pattern is not None:
+                observer("pattern", pattern[None])
+            observer("weights", self.weights(query, key, mask))
+        heads = self.look(query, key, value, visible, causal=causal)
         result: Tensor = self.output(join_heads(heads))
         if observer is not None:
             observer("heads", heads)
             observer("output", result)
         return result
+
+    def look(
+        self, query: Tensor, key: Tensor, value: Tensor, visible: Tensor | None, *, causal: bool
+    ) -> Tensor:
+        """What each head finds: (batch, heads, queries, channels). Fewer queries than keys are the last."""
+        return quick_attention(
+            query, key, value, visible, causal=causal, dropout=self.dropped, scale=self.scale
+        )
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor | None) -> Tensor:
+        """How much each query looks at each key, all of it at once: for people to see."""
+        return attention_weights(query, key, visible, self.scale)
+
+    def pattern(self, length: int) -> Tensor | None:
+        """Which words this kind of attention lets see which, masks aside: (length, length); None for all."""
+        return None
+
+    @property
+    def dropped(self) -> float:
+        """Share of the weights that is dropped now."""
+        return self.dropout if self.training else 0.0
 
     def forward(
         self,

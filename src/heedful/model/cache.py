@@ -18,6 +18,11 @@ class LayerCache:
     memory_key: Tensor  # of the source: (sentences, heads, source length, channels)
     memory_value: Tensor
 
+    @property
+    def length(self) -> int:
+        """Target positions so far."""
+        return self.key.size(2)
+
     def extended(self, key: Tensor, value: Tensor) -> "LayerCache":
         """The cache with one more target position."""
         return replace(self, key=torch.cat([self.key, key], 2), value=torch.cat([self.value, value], 2))

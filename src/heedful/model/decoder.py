@@ -9,6 +9,7 @@ from heedful.model.config import Architecture
 from heedful.model.embedding import Embedding
 from heedful.model.layers import DecoderLayer
 from heedful.model.observer import Observer, within
+from heedful.model.residual import new_final_norm
 
 
 class Decoder(nn.Module):
@@ -18,7 +19,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.embedding = Embedding(config, table)
         self.layers = nn.ModuleList(DecoderLayer(config) for _ in range(config.decoder_layers))
-        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+        self.norm = new_final_norm(config)
 
     def forward(
         self, target: Tensor, memory: Tensor, visible: Tensor | None, observer: Observer | None = None

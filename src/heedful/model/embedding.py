@@ -5,9 +5,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from heedful.model.config import PAD, Architecture
+from heedful.model.config import PAD, Architecture, ModelConfig
 from heedful.model.dropout import Dropout
-from heedful.model.positions import LearnedPositions, SinusoidalPositions
+from heedful.model.positions import new_positions
 
 
 def new_table(vocabulary: int, width: int) -> nn.Embedding:
@@ -19,17 +19,20 @@ def new_table(vocabulary: int, width: int) -> nn.Embedding:
     return table
 
 
+def new_tables(config: ModelConfig) -> tuple[nn.Embedding, nn.Embedding, nn.Embedding]:
+    """Of the source, of the target and of the output layer: one and the same where the config ties them."""
+    source = new_table(config.source_vocabulary, config.width)
+    target = source if config.joint else new_table(config.target_vocabulary, config.width)
+    return source, target, target if config.tie_output else new_table(config.target_vocabulary, config.width)
+
+
 class Embedding(nn.Module):
     """Ids to the vectors that enter the first layer. The table may be shared with other modules."""
 
     def __init__(self, config: Architecture, table: nn.Embedding) -> None:
         super().__init__()
         self.table = table
-        self.positions: nn.Module = (
-            SinusoidalPositions(config.width)
-            if config.positions == "sinusoidal"
-            else LearnedPositions(config.width, config.longest)
-        )
+        self.positions = new_positions(config)
         self.scale = math.sqrt(config.width)
         self.dropout = Dropout(config.dropout)
 

@@ -6,6 +6,7 @@ from heedful.model.config import Architecture
 from heedful.model.embedding import Embedding
 from heedful.model.layers import EncoderLayer
 from heedful.model.observer import Observer, within
+from heedful.model.residual import new_final_norm
 
 
 class Encoder(nn.Module):
@@ -14,9 +15,8 @@ class Encoder(nn.Module):
     def __init__(self, config: Architecture, table: nn.Embedding) -> None:
         super().__init__()
         self.embedding = Embedding(config, table)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
-        # Post-norm layers end normalised; a pre-norm stack is normalised once at its end.
-        self.norm = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+        self.layers = nn.ModuleList(EncoderLayer(config, number) for number in range(config.encoder_layers))
+        self.norm = new_final_norm(config)
 
     def forward(self, source: Tensor, visible: Tensor | None, observer: Observer | None = None) -> Tensor:
         x: Tensor = self.embedding(source)

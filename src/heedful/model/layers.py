@@ -1,77 +1,33 @@
-"""Sections 3.1 and 3.3: the layers, each a few sublayers wrapped in residual + LayerNorm."""
+"""Section 3.1: the layers, each a few sublayers wrapped in residual + LayerNorm."""
 
-from collections.abc import Callable
-
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.cache import LayerCache
 from heedful.model.config import Architecture
-from heedful.model.dropout import Dropout
+from heedful.model.feed_forward import new_feed_forward
 from heedful.model.observer import Observer, within
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
-
-
-class FeedForward(nn.Module):
-    """max(0, x W_1 + b_1) W_2 + b_2, equation 2: the same for every position."""
-
-    def __init__(self, config: Architecture) -> None:
-        super().__init__()
-        self.inner = nn.Linear(config.width, config.feed_forward_width)
-        self.outer = nn.Linear(config.feed_forward_width, config.width)
-        self.activation = ACTIVATIONS[config.activation]
-        self.dropout = Dropout(config.activation_dropout)
-        for linear in (self.inner, self.outer):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
-
-    def forward(self, x: Tensor) -> Tensor:
-        result: Tensor = self.outer(self.dropout(self.activation(self.inner(x))))
-        return result
+from heedful.model.residual import new_residual
+from heedful.model.self_attention import (
+    attention_options,
+    new_decoder_attention,
+    new_encoder_attention,
+)
 
 
-class PostNorm(nn.Module):
-    """LayerNorm(x + Sublayer(x)), as in the paper; dropout on the sublayer's output (section 5.4)."""
-
-    def __init__(self, config: Architecture) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(config.width)
-        self.dropout = Dropout(config.dropout)
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        result: Tensor = self.norm(x + self.dropout(sublayer(x)))
-        return result
-
-
-class PreNorm(PostNorm):
-    """x + Sublayer(LayerNorm(x)): trains without warm-up; the stack needs one more norm at its end."""
-
-    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
-        result: Tensor = x + self.dropout(sublayer(self.norm(x)))
-        return result
-
-
-RESIDUALS: dict[str, type[PostNorm]] = {"post": PostNorm, "pre": PreNorm}
-
-
-def new_attention(config: Architecture) -> MultiHeadAttention:
-    """The attention this config describes."""
-    return MultiHeadAttention(
-        config.width, config.heads, dropout=config.attention_dropout, bias=config.attention_bias
-    )
+def new_cross_attention(config: Architecture) -> MultiHeadAttention:
+    """The decoder's attention over the source: always full, and without a notion of distance."""
+    return MultiHeadAttention(config.width, config.heads, **attention_options(config))
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, config: Architecture) -> None:
+    def __init__(self, config: Architecture, number: int = 0) -> None:
         super().__init__()
-        self.attention = new_attention(config)
-        self.feed_forward = FeedForward(config)
-        residual = RESIDUALS[config.norm]
-        self.residual_attention, self.residual_feed_forward = residual(config), residual(config)
+        self.attention = new_encoder_attention(config, number)
+        self.feed_forward = new_feed_forward(config)
+        self.residual_attention, self.residual_feed_forward = new_residual(config), new_residual(config)
 
     def forward(self, x: Tensor, visible: Tensor | None, observer: Observer | None = None) -> Tensor:
         look = within(observer, "self")
@@ -89,11 +45,11 @@ class DecoderLayer(nn.Module):
 
     def __init__(self, config: Architecture) -> None:
         super().__init__()
-        self.attention, self.cross_attention = new_attention(config), new_attention(config)
-        self.feed_forward = FeedForward(config)
-        residual = RESIDUALS[config.norm]
-        self.residual_attention, self.residual_cross = residual(config), residual(config)
-        self.residual_feed_forward = residual(config)
+        self.attention = new_decoder_attention(config)
+        self.cross_attention = new_cross_attention(config)
+        self.feed_forward = new_feed_forward(config)
+        self.residual_attention, self.residual_cross = new_residual(config), new_residual(config)
+        self.residual_feed_forward = new_residual(config)
 
     def forward(
         self, x: Tensor, memory: Tensor, visible: Tensor | None, observer: Observer | None = None
@@ -117,7 +73,7 @@ class DecoderLayer(nn.Module):
 
         def look_back(x: Tensor) -> Tensor:
             nonlocal grown
-            query, key, value = self.attention.project(x)
+            query, key, value = self.attention.project(x, cache.length)
             grown = cache.extended(key, value)
             return self.attention.attend(query, grown.key, grown.value)
 

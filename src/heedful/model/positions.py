@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
+from heedful.model.config import Architecture
 
 
 def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
@@ -58,3 +59,26 @@ class LearnedPositions(nn.Module):
                 hint="give shorter sentences, or train with a larger model.longest",
             )
         return self.table[first : first + length]
+
+
+class NoPositions(nn.Module):
+    """Nothing is added: words know their places within self-attention (relative.py), or not at all."""
+
+    nothing: Tensor
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("nothing", torch.zeros(1, width), persistent=False)
+
+    def forward(self, length: int, first: int = 0) -> Tensor:
+        """Zeros, wherever they stand: (length, width)."""
+        return self.nothing.expand(length, -1)
+
+
+def new_positions(config: Architecture) -> nn.Module:
+    """What this config adds to embeddings."""
+    if config.positions == "sinusoidal":
+        return SinusoidalPositions(config.width)
+    if config.positions == "learned":
+        return LearnedPositions(config.width, config.longest)
+    return NoPositions(config.width)

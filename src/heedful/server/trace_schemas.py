@@ -30,6 +30,8 @@ _PAIR: Schema = {"type": "array", "items": COUNT, "minItems": 2, "maxItems": 2}
 _TWO_TEXTS: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems": 2}
 _FACTS: dict[str, Schema] = {
     "languages": or_null(_TWO_TEXTS),
+    "family": TEXT,
+    "depth": _PAIR,
     "layers": record(dict.fromkeys(KINDS, COUNT)),
     "heads": COUNT,
     "width": COUNT,
@@ -38,6 +40,7 @@ _FACTS: dict[str, Schema] = {
     "norm": TEXT,
     "positions": TEXT,
     "activation": TEXT,
+    "attention": record({"encoder": TEXT, "decoder": TEXT}),
     "vocabulary": record({"source": COUNT, "target": COUNT}),
     "parameters": COUNT,
     "taught_head": or_null(_PAIR),
@@ -63,15 +66,14 @@ def _by_name(schema: Schema) -> Schema:
     return {"type": "object", "additionalProperties": schema}
 
 
-_SIDE = record(
-    {
-        "ids": list_of(COUNT),
-        "pieces": list_of(TEXT),
-        "groups": list_of(COUNT),
-        "words": list_of(TEXT),
-        "spans": list_of(or_null(_PAIR)),
-    }
-)
+_TOKENS: dict[str, Schema] = {
+    "ids": list_of(COUNT),
+    "pieces": list_of(TEXT),
+    "groups": list_of(COUNT),
+    "words": list_of(TEXT),
+}
+_SUMS = record(_TOKENS)
+_SIDE = record({**_TOKENS, "spans": list_of(or_null(_PAIR))})
 _STEP = record(
     {
         "id": COUNT,
@@ -115,7 +117,7 @@ TRACE = record(
         "segment": COUNT,
         "model": record(_FACTS),
         "asked": model_schema(Asked),
-        "sides": record({"source": _SIDE, "read": _SIDE, "written": _SIDE}),
+        "sides": record({"source": _SIDE, "read": _SIDE, "written": _SIDE, "sums": or_null(_SUMS)}),
         "text": record({"source": TEXT}),
         "translation": record(
             {
@@ -132,6 +134,7 @@ TRACE = record(
         "beam": or_null(record({"width": COUNT, "alpha": NUMBER, "space": TEXT, "nodes": list_of(_NODE)})),
         "heads": list_of(_HEAD),
         "ribbon": record({"layer": COUNT, "head": or_null(COUNT), "caption": TEXT, "links": list_of(_PAIR)}),
+        "patterns": _by_name(record({"block": COUNT, "rows": list_of(list_of(COUNT))})),
         "tensors": _by_name(_TENSOR),
         "notes": list_of(TEXT),
     }

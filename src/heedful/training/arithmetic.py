@@ -17,7 +17,7 @@ from pydantic import Field
 from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
 from heedful.training.checkpoint import checkpoints
 from heedful.training.plan import Plan
@@ -49,7 +49,7 @@ class Arithmetic(Config):
         return f"{self.precision}, {several if self.processes > 1 else one}"
 
 
-def arithmetic_of(model: Transformer, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
+def arithmetic_of(model: Predictor, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
     """What an earlier sitting decided, or what is told, or what is quickest."""
     path = folder / FILE
     on_cpu = model.output.weight.device.type == "cpu"
@@ -85,7 +85,7 @@ def all_threads(arithmetic: Arithmetic) -> Iterator[None]:
         torch.set_num_threads(arithmetic.threads)
 
 
-def _chosen(model: Transformer, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
+def _chosen(model: Predictor, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
     settings = plan.settings
     on_cpu = model.output.weight.device.type == "cpu"
     begun = any(int(path.name) for path in checkpoints(folder / "checkpoints"))
@@ -117,7 +117,7 @@ def _chosen(model: Transformer, plan: Plan, folder: Path, threads: int, report: 
     return best
 
 
-def _operations(model: Transformer, plan: Plan) -> float:
+def _operations(model: Predictor, plan: Plan) -> float:
     """Of the whole training: six for each weight and token."""
     settings = plan.settings
     if 0 < settings.minutes < SHORT_MINUTES:

@@ -4,12 +4,16 @@ from heedful.training.config import TaughtConfig
 from heedful.training.loop import Run
 from heedful.training.validation import Validation
 
+TITLES = {"language": "plain text, from left to right", "mask": "plain text with blanks"}
+USES = {"language": "generate", "mask": "fill"}
+
 
 def model_card(run: Run, result: Validation, chosen: str) -> str:
     """Data, settings, scores and samples of a trained model, in Markdown."""
     prepared, config = run.prepared, run.prepared.config
     languages = prepared.tokenizer.languages
-    title = f"{languages[0]} to {languages[1]}" if languages else "translation"
+    family = config.model.family
+    title = f"{languages[0]} to {languages[1]}" if languages else TITLES.get(family, "translation")
     scores = [f"{name} {value:.1f}" for name, value in result.scores.items()]
     minutes = run.state.seconds / 60
     sections = {
@@ -29,7 +33,7 @@ def model_card(run: Run, result: Validation, chosen: str) -> str:
         ),
         "Samples, never learned from": _samples(result),
         "Settings": f"```json\n{config.model_dump_json(indent=2)}\n```",
-        "Use": '```\nheedful translate FOLDER "a sentence"\n```',
+        "Use": f'```\nheedful {USES.get(family, "translate")} FOLDER "a sentence"\n```',
     }
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
     return f"# Heedful model: {title}\n\nA Transformer trained by Heedful.\n\n{body}\n"

@@ -16,7 +16,7 @@ from torch import Tensor
 from heedful.bundle import load_parameters, named_parameters, read_tensors, write_tensors
 from heedful.errors import HeedfulError
 from heedful.files import sync_folder, write_json
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ STATE = TypeAdapter(TrainingState)
 
 
 def save_checkpoint(
-    folder: Path, model: Transformer, optimizer: torch.optim.Optimizer, state: TrainingState
+    folder: Path, model: Predictor, optimizer: torch.optim.Optimizer, state: TrainingState
 ) -> Path:
     """Write ``folder``/update, whole or not at all."""
     final = folder / f"{state.update:09}"
@@ -68,7 +68,7 @@ def save_checkpoint(
     return final
 
 
-def load_checkpoint(path: Path, model: Transformer, optimizer: torch.optim.Optimizer) -> TrainingState:
+def load_checkpoint(path: Path, model: Predictor, optimizer: torch.optim.Optimizer) -> TrainingState:
     """Put weights and Adam's moments back; returns how far the run was."""
     load_parameters(model, read_tensors(path / "weights.safetensors"), path)
     _restore_moments(model, optimizer, read_tensors(path / "optimizer.safetensors"))
@@ -111,7 +111,7 @@ def averaged_weights(paths: list[Path]) -> dict[str, Tensor]:
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
-def _moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _moments(model: Predictor, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """Adam's two moments and step count of each parameter, by the parameter's name."""
     return {
         f"{kind}/{name}": value.contiguous()
@@ -120,9 +120,7 @@ def _moments(model: Transformer, optimizer: torch.optim.Optimizer) -> dict[str, 
     }
 
 
-def _restore_moments(
-    model: Transformer, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> None:
+def _restore_moments(model: Predictor, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     if not tensors:  # before the first update Adam has none
         return
     fused = optimizer.defaults["fused"]  # fused Adam counts steps on the parameter's device

@@ -63,6 +63,8 @@ class TrainingConfig(Config):
     """Word vectors (GloVe or word2vec file) that the source embeddings start from; empty for random."""
     target_vectors: str = ""
     """Likewise the target embeddings; of a joint vocabulary, those that source_vectors did not have."""
+    encoder_from: str = ""
+    """A model of `--task mask` whose encoder and source vocabulary training starts from; empty for random."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -122,6 +124,11 @@ class RunConfig(Config):
             raise ValueError(
                 f"there is no encoder layer {taught.layer} with a head {taught.head} to be taught\n"
                 f"the model has {model.encoder_layers} layers of {model.heads} heads"
+            )
+        if taught.links and (model.family != "transformer" or model.encoder_attention == "linformer"):
+            raise ValueError(
+                "only a Transformer whose encoder looks at words has heads to be taught\n"
+                "leave out taught.links, or choose another model.family or model.encoder_attention"
             )
         if taught.links and self.tokenizer.dropout:
             raise ValueError(

@@ -24,13 +24,13 @@ def main() -> None:
     from heedful.progress import Reporter
     from heedful.training.plan import Plan
     from heedful.training.preparation import load_prepared
-    from heedful.training.run import new_model
+    from heedful.training.run import new_predictor
     from heedful.training.team import help_out, join
 
     folder, (rank, size, threads, port) = Path(sys.argv[1]), map(int, sys.argv[2:])
     torch.set_num_threads(threads)
     prepared = load_prepared(folder / "data")
-    model = new_model(prepared).train()
+    model = new_predictor(prepared).train()
     plan = Plan(prepared, folder, Reporter(quiet=True))
     join(rank, size, port)
     help_out(model, plan.gradient_of(model), rank, size)

@@ -16,7 +16,7 @@ from torch import nn
 
 from heedful.config import Settings, merged
 from heedful.errors import HeedfulError
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
 from heedful.text.spelling import SPACE, unescaped
 from heedful.text.tokenizer import PairTokenizer
@@ -67,10 +67,10 @@ def checking_vectors(choose: Choice) -> Choice:
 
 
 def start_from_vectors(
-    model: Transformer, tokenizer: PairTokenizer, config: TrainingConfig, report: Reporter
+    model: Predictor, tokenizer: PairTokenizer, config: TrainingConfig, report: Reporter
 ) -> None:
     """Put the vectors that the settings name into the embeddings of a fresh model."""
-    source, target = model.encoder.embedding.table, model.decoder.embedding.table
+    source, target = model.tables
     filled: set[int] = set()
     if config.source_vectors:
         filled = _fill(source, tokenizer.source.vocabulary, config.source_vectors, "source", report)

@@ -15,7 +15,7 @@ import torch
 
 from heedful.errors import StoppedError
 from heedful.files import write_text
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 from heedful.progress import SECONDS, Reporter
 from heedful.training.arithmetic import Arithmetic, all_threads
 from heedful.training.budget import Budget
@@ -47,7 +47,7 @@ class Run:
     folder: Path
     prepared: Prepared
     plan: Plan
-    model: Transformer
+    model: Predictor
     optimizer: torch.optim.Optimizer
     state: TrainingState
     budget: Budget
@@ -76,7 +76,7 @@ class Run:
         return over or self.state.update >= self.plan.total or 0 < patience <= self.state.stale
 
 
-def start_run(folder: Path, prepared: Prepared, model: Transformer, report: Reporter, started: float) -> Run:
+def start_run(folder: Path, prepared: Prepared, model: Predictor, report: Reporter, started: float) -> Run:
     """A run at its beginning or, if the folder has checkpoints, where the newest one left it.
 
     ``started`` is when this sitting began, by the monotonic clock.

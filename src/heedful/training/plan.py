@@ -11,14 +11,16 @@ import numpy as np
 import torch
 
 from heedful.corpora.batches import Batches
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
 from heedful.text.subword_dropout import SubwordDropout
 from heedful.text.tokenizer import Tokenizer
+from heedful.training.batch import Batch
 from heedful.training.preparation import Prepared
+from heedful.training.tasks import batch_maker
 from heedful.training.taught import new_teacher
 from heedful.training.team import Gradient
-from heedful.training.update import Batch, Respelling, add_gradient, read_batch
+from heedful.training.update import Respelling, add_gradient, read_batch
 
 APART = 2_654_435_761
 """Between the seeds of two ranks: no number of updates, and within the 32 bits that CPUs take of a seed."""
@@ -35,6 +37,7 @@ class Plan:
         whole = self.per_epoch * settings.epochs
         self.total = min(whole, settings.updates) if settings.updates else whole
         self.respelling = _respelling(prepared)
+        self.make = batch_maker(prepared.config.model, prepared.tokenizer.source.size)
         self.teacher = new_teacher(prepared, folder, report)
 
     def read(self, update: int, rank: int = 0, size: int = 1, batches: int = 0) -> list[Batch]:
@@ -48,13 +51,14 @@ class Plan:
                 share,
                 self.respelling,
                 [self.settings.seed, update, part] + [rank] * (size > 1),
+                self.make,
                 self.teacher,
             )
             for part, share in enumerate(shares)
             if share
         ]
 
-    def gradient_of(self, model: Transformer) -> Gradient:
+    def gradient_of(self, model: Predictor) -> Gradient:
         """How a process of a team computes its share."""
 
         def gradient(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import read_pairs, write_tsv
+from heedful.corpora.formats import DEFAULT_FIELDS, Record, read_pairs, read_texts, write_tsv
 from heedful.corpora.split import split
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
@@ -44,6 +44,14 @@ class Inputs:
     training: tuple[Path, ...]
     validation: tuple[Path, ...] = ()
     languages: tuple[str, str] | None = None
+    plain: bool = False
+    """Whether these are plain texts, and no pairs."""
+
+    def records(self, paths: Sequence[Path]) -> Iterator[Record]:
+        """What stands in some of the files."""
+        if self.plain:
+            return read_texts(paths)
+        return read_pairs(paths, fields=self.languages or DEFAULT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +71,28 @@ class Choice(Protocol):
     def __call__(self, size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]: ...
 
 
+NewTokenizer = Callable[[RunConfig, Callable[[], Iterator[Pair]], tuple[str, str] | None], PairTokenizer]
+"""The recipe, the pairs and their languages to a tokenizer."""
+
+
+def _trained_tokenizer(
+    config: RunConfig, pairs: Callable[[], Iterator[Pair]], languages: tuple[str, str] | None
+) -> PairTokenizer:
+    return PairTokenizer.train(pairs, config.tokenizer, languages)
+
+
 def prepare(
-    inputs: Inputs, folder: Path, cleaning: CleaningConfig, choose: Choice, report: Reporter
+    inputs: Inputs,
+    folder: Path,
+    cleaning: CleaningConfig,
+    choose: Choice,
+    report: Reporter,
+    new_tokenizer: NewTokenizer = _trained_tokenizer,
 ) -> Prepared:
     """Do it all, or take what an earlier call had finished in the same folder."""
     if not (folder / "prepared.json").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        _prepare(inputs, folder, cleaning, choose, report)
+        _prepare(inputs, folder, cleaning, choose, report, new_tokenizer)
     return load_prepared(folder)
 
 
@@ -89,16 +112,21 @@ def load_prepared(folder: Path) -> Prepared:
 
 
 def _prepare(
-    inputs: Inputs, folder: Path, cleaning: CleaningConfig, choose: Choice, report: Reporter
+    inputs: Inputs,
+    folder: Path,
+    cleaning: CleaningConfig,
+    choose: Choice,
+    report: Reporter,
+    new_tokenizer: NewTokenizer,
 ) -> None:
     pairs_path = folder / "pairs.tsv"
-    summary = _cleaned(inputs.training, pairs_path, cleaning, inputs.languages, report)
+    summary = _cleaned(inputs, pairs_path, cleaning, report)
     size = _measured(pairs_path)
     config, reason = choose(size, measured=True)
     report.say(reason)
     training, validation, notes = _divided(inputs, pairs_path, config)
     report.say(f"training the {config.tokenizer.kind} tokenizer")
-    tokenizer = PairTokenizer.train(training, config.tokenizer, inputs.languages)
+    tokenizer = new_tokenizer(config, training, inputs.languages)
     tokenizer.save(folder / "tokenizer.json")
     readable = [pair for pair in validation if _longest_side(pair, tokenizer) < config.model.longest]
     if not readable:
@@ -119,16 +147,9 @@ def _prepare(
     )
 
 
-def _cleaned(
-    paths: Sequence[Path],
-    result: Path,
-    cleaning: CleaningConfig,
-    languages: tuple[str, str] | None,
-    report: Reporter,
-) -> list[str]:
-    counts = CleaningReport()
-    fields = languages or ("source", "target")
-    records = report.track(read_pairs(paths, fields=fields), "reading", unit="pairs")
+def _cleaned(inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter) -> list[str]:
+    counts, paths = CleaningReport(), inputs.training
+    records = report.track(inputs.records(paths), "reading", unit="lines" if inputs.plain else "pairs")
     write_tsv(clean(records, cleaning, counts), result)
     lines = counts.lines()
     for line in lines:
@@ -136,7 +157,9 @@ def _cleaned(
     if counts.kept < 2:
         raise HeedfulError(
             f"{_names(paths)}: {counts.kept} of {counts.read} pairs are fit to learn from",
-            hint="a corpus is one pair a line, source TAB target; the report above says what fell out",
+            hint="the report above says what fell out"
+            if inputs.plain
+            else "a corpus is one pair a line, source TAB target; the report above says what fell out",
         )
     return lines
 
@@ -167,8 +190,7 @@ def _divided(
 def _given_validation(inputs: Inputs, config: RunConfig) -> tuple[list[Pair], list[str]]:
     """The pairs, and what was dropped of them."""
     counts = CleaningReport()
-    records = read_pairs(inputs.validation, fields=inputs.languages or ("source", "target"))
-    pairs = list(clean(records, config.cleaning, counts))
+    pairs = list(clean(inputs.records(inputs.validation), config.cleaning, counts))
     if not pairs:
         raise HeedfulError(f"{_names(inputs.validation)}: no usable pair to validate on")
     return pairs, [f"of the validation pairs {line}" for line in counts.lines()[1:]]

@@ -19,8 +19,9 @@ from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
-from heedful.model.config import ModelConfig
-from heedful.model.transformer import Transformer
+from heedful.model.config import PLAIN, ModelConfig
+from heedful.model.family import new_model
+from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
 from heedful.text.sentences import split_sentences
 from heedful.training.arithmetic import arithmetic_of
@@ -29,6 +30,7 @@ from heedful.training.checkpoint import averaged_weights, checkpoints
 from heedful.training.config import TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
+from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
 from heedful.training.taught import keep_links
@@ -89,8 +91,10 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
     run = read_json(path, hint)
     try:
         languages = (run["languages"][0], run["languages"][1]) if run["languages"] else None
-        inputs = Inputs(tuple(map(Path, run["training"])), tuple(map(Path, run["validation"])), languages)
-        return inputs, dict(run["settings"]), int(run["threads"])
+        settings = dict(run["settings"])
+        plain = settings.get("model", {}).get("family") in PLAIN
+        training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
+        return Inputs(training, validation, languages, plain), settings, int(run["threads"])
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
@@ -114,14 +118,17 @@ def _carried_on(
 ) -> Bundle:
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
-    prepared = prepare(inputs, folder / "training" / "data", cleaning, checking_vectors(choose), report)
+    data, chosen = folder / "training" / "data", checking_vectors(choose)
+    prepared = prepare(inputs, data, cleaning, chosen, report, starting_tokenizer)
     training = prepared.config.training
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
-    model = new_model(prepared).to(device)
+    model = new_predictor(prepared).to(device)
     report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
     if not checkpoints(folder / "training" / "checkpoints"):
         start_from_vectors(model, prepared.tokenizer, training, report)
+        if training.encoder_from:
+            start_from_encoder(model, training.encoder_from, report)
     run = start_run(folder / "training", prepared, model, report, started)
     if not run.state.update and run.budget.prepared >= NO_TIME_LEFT:
         raise HeedfulError(
@@ -135,7 +142,7 @@ def _carried_on(
     return _finished(run, folder)
 
 
-def new_model(prepared: Prepared) -> Transformer:
+def new_predictor(prepared: Prepared) -> Predictor:
     """The model that the recipe describes, with random weights."""
     tokenizer = prepared.tokenizer
     config = ModelConfig(
@@ -144,7 +151,7 @@ def new_model(prepared: Prepared) -> Transformer:
         target_vocabulary=tokenizer.target.size,
         joint=tokenizer.joint,
     )
-    return Transformer(config)
+    return new_model(config)
 
 
 def _finished(run: Run, folder: Path) -> Bundle:

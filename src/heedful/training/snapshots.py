@@ -8,7 +8,7 @@ Nothing goes on from them: that is what checkpoints are for.
 from pathlib import Path
 
 from heedful.bundle import named_parameters, write_tensors
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 
 FOLDER = "snapshots"
 
@@ -22,7 +22,7 @@ def snapshot_updates(total: int, count: int) -> frozenset[int]:
     return frozenset(round(total * (number / max(count - 1, 1)) ** 3) for number in range(count))
 
 
-def save_snapshot(training: Path, model: Transformer, update: int) -> None:
+def save_snapshot(training: Path, model: Predictor, update: int) -> None:
     """Write the weights of this update, whole or not at all."""
     folder = training / FOLDER
     folder.mkdir(exist_ok=True)

@@ -6,8 +6,10 @@ from functools import cache
 import torch
 
 from heedful.model.config import ModelConfig
+from heedful.model.predictor import Predictor
 from heedful.model.transformer import Transformer
-from heedful.training.update import Batch, add_gradient, new_batch
+from heedful.training.batch import Batch, new_batch
+from heedful.training.update import add_gradient
 
 USUAL = 1e11
 """Operations a second of two cores of a laptop: what is assumed where nothing is measured."""
@@ -35,7 +37,7 @@ def operations_per_second(threads: int, device: torch.device) -> float:
         torch.set_num_threads(before)
 
 
-def _seconds(model: Transformer, batch: Batch, precision: str) -> float:
+def _seconds(model: Predictor, batch: Batch, precision: str) -> float:
     started = time.perf_counter()
     model.zero_grad(set_to_none=True)
     add_gradient(model, [batch], 0.1, precision)

@@ -17,7 +17,7 @@ from heedful.config import Settings
 from heedful.corpora.filters import spaced_words
 from heedful.corpora.lines import read_lines
 from heedful.errors import HeedfulError
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
 from heedful.training.config import TaughtConfig
 from heedful.training.preparation import Prepared
@@ -43,7 +43,7 @@ class Teacher:
         ]
         return torch.tensor(found, dtype=torch.int64).view(-1, 3)
 
-    def encode(self, model: Transformer, source: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:
+    def encode(self, model: Predictor, source: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:
         """The memory, and the loss: - log of the weight on each right key, summed, times ``weight``."""
         seen: dict[str, Tensor] = {}
         memory = model.encode(source, seen.__setitem__)

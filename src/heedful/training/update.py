@@ -1,57 +1,24 @@
 """One update: from some batches of ids to a step of Adam."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.corpora.batches import padded
 from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
-from heedful.model.config import PAD
-from heedful.model.transformer import Transformer
-from heedful.text.tokenizer import END
+from heedful.model.predictor import Predictor
+from heedful.training.batch import Batch
 from heedful.training.config import TrainingConfig
 from heedful.training.devices import mixed_precision
 from heedful.training.loss import output_loss
+from heedful.training.tasks import BatchMaker
 from heedful.training.taught import Teacher
 
 Respelling = Callable[[Sequence[int], np.random.Generator], list[int]]
 """BPE-dropout of one sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Padded ids: the source ended, the target as read (from PAD on) and as to be written (to END)."""
-
-    source: Tensor  # (sentences, source length)
-    before: Tensor  # (sentences, target length)
-    target: Tensor  # (sentences, target length)
-    links: Tensor | None = None
-    """(links, 3): sentence, query and key that a taught head should follow."""
-
-    @property
-    def tokens(self) -> int:
-        """Target tokens, padding not counted."""
-        return int((self.target != PAD).sum())
-
-
-def new_batch(
-    sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]], teacher: Teacher | None = None
-) -> Batch:
-    """Add END and the start, pad.
-
-    >>> batch = new_batch([[7, 8]], [[5, 6, 9]])
-    >>> batch.source.tolist(), batch.before.tolist(), batch.target.tolist()
-    ([[7, 8, 1]], [[0, 5, 6, 9]], [[5, 6, 9, 1]])
-    """
-    source = padded([np.append(np.asarray(row, dtype=np.int64), END) for row in sources], PAD)
-    target = padded([np.append(np.asarray(row, dtype=np.int64), END) for row in targets], PAD)
-    before = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PAD)
-    links = teacher.of(sources) if teacher else None
-    return Batch(torch.from_numpy(source), torch.from_numpy(before), torch.from_numpy(target), links)
 
 
 def read_batch(
@@ -59,20 +26,25 @@ def read_batch(
     indices: Sequence[int],
     respell: tuple[Respelling, Respelling] | None,
     noise: list[int],
+    make: BatchMaker,
     teacher: Teacher | None = None,
 ) -> Batch:
-    """The batch of these pairs; with BPE-dropout each sentence is spelled anew, by the seed ``noise``."""
+    """The batch of these pairs, as the task makes it.
+
+    With BPE-dropout each sentence is spelled anew, by the seed ``noise``.
+    """
     sources: list[Sequence[int]] = [store.source(i).tolist() for i in indices]
     targets: list[Sequence[int]] = [store.target(i).tolist() for i in indices]
     if respell is not None:
         random = np.random.default_rng(noise)
         sources = [respell[0](row, random) for row in sources]
         targets = [respell[1](row, random) for row in targets]
-    return new_batch(sources, targets, teacher)
+    batch = make(sources, targets, noise)
+    return replace(batch, links=teacher.of(sources)) if teacher else batch
 
 
 def batch_loss(
-    model: Transformer, batch: Batch, smoothing: float, teacher: Teacher | None = None
+    model: Predictor, batch: Batch, smoothing: float, teacher: Teacher | None = None
 ) -> tuple[Tensor, Tensor]:
     """Smoothed loss and negative log-likelihood of a batch, each summed over its target tokens.
 
@@ -95,7 +67,7 @@ def batch_loss(
 
 
 def add_gradient(
-    model: Transformer,
+    model: Predictor,
     batches: Sequence[Batch],
     smoothing: float,
     precision: str,
@@ -116,7 +88,7 @@ def add_gradient(
 
 
 def step(
-    model: Transformer,
+    model: Predictor,
     optimizer: torch.optim.Optimizer,
     sums: tuple[float, int],
     config: TrainingConfig,
@@ -145,7 +117,7 @@ def step(
 
 
 def update(
-    model: Transformer,
+    model: Predictor,
     optimizer: torch.optim.Optimizer,
     batches: Sequence[Batch],
     config: TrainingConfig,
@@ -158,7 +130,7 @@ def update(
     return step(model, optimizer, sums, config, rate)
 
 
-def new_optimizer(model: Transformer, config: TrainingConfig) -> torch.optim.Optimizer:
+def new_optimizer(model: Predictor, config: TrainingConfig) -> torch.optim.Optimizer:
     """Adam as in section 5.3; the rate is set at each update."""
     fused = model.output.weight.device.type in ("cpu", "cuda")
     return torch.optim.Adam(

@@ -1,7 +1,7 @@
 """How good the model is on pairs it never learned from: loss, and scores of real translations."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -11,9 +11,14 @@ from heedful.corpora.filters import Pair
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.search import output_limits, search
 from heedful.evaluation import corpus_scores
-from heedful.model.transformer import Transformer
+from heedful.model.config import PAD, PLAIN
+from heedful.model.language import MaskedModel
+from heedful.model.predictor import Predictor
+from heedful.model.translator import Translator
 from heedful.text.tokenizer import PairTokenizer
-from heedful.training.update import batch_loss, new_batch
+from heedful.training.batch import Batch, new_batch
+from heedful.training.tasks import batch_maker
+from heedful.training.update import batch_loss
 
 BATCH_TOKENS = 4096
 GREEDY = SearchConfig(beam=1)
@@ -35,7 +40,7 @@ class Validation:
 
 
 def validate(
-    model: Transformer, tokenizer: PairTokenizer, pairs: Sequence[Pair], translated: int
+    model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair], translated: int
 ) -> Validation:
     """Loss on all pairs; BLEU and chrF on the first ``translated`` ones, greedily."""
     was_training = model.training
@@ -43,7 +48,9 @@ def validate(
     try:
         loss = pairs_loss(model, tokenizer, pairs)
         some = list(pairs[:translated])
-        if not some:
+        if isinstance(model, MaskedModel):
+            return Validation(loss, {"accuracy": 100 * accuracy(model, tokenizer, pairs)})
+        if not some or not isinstance(model, Translator) or model.config.family in PLAIN:
             return Validation(loss)
         written = _translated(model, tokenizer, [pair.source for pair in some])
         language = tokenizer.languages[1] if tokenizer.languages else ""
@@ -55,20 +62,38 @@ def validate(
 
 
 @torch.inference_mode()
-def pairs_loss(model: Transformer, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> float:
+def pairs_loss(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> float:
     """Negative log-likelihood a target token."""
-    sources = tokenizer.source.encode_batch([pair.source for pair in pairs])
-    targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
-    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
     total, tokens = 0.0, 0
-    for group in length_groups(lengths, BATCH_TOKENS):
-        batch = new_batch([sources[i] for i in group], [targets[i] for i in group])
+    for batch in _batches(model, tokenizer, pairs):
         total += float(batch_loss(model, batch, 0.0)[1])
         tokens += batch.tokens
     return total / tokens
 
 
-def _translated(model: Transformer, tokenizer: PairTokenizer, texts: list[str]) -> list[str]:
+@torch.inference_mode()
+def accuracy(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> float:
+    """Share of the words to be guessed that the model finds likeliest; each pair has the same every time."""
+    right, tokens = 0, 0
+    device = model.output.weight.device
+    for batch in _batches(model, tokenizer, pairs):
+        wanted = batch.target != PAD
+        states = model(batch.source.to(device), batch.before.to(device))[wanted.to(device)]
+        right += int((model.logits(states).argmax(-1).cpu() == batch.target[wanted]).sum())
+        tokens += batch.tokens
+    return right / max(tokens, 1)
+
+
+def _batches(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> Iterator[Batch]:
+    make = batch_maker(model.config, tokenizer.source.size)
+    sources = tokenizer.source.encode_batch([pair.source for pair in pairs])
+    targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
+    for number, group in enumerate(length_groups(lengths, BATCH_TOKENS)):
+        yield make([sources[i] for i in group], [targets[i] for i in group], [number])
+
+
+def _translated(model: Translator, tokenizer: PairTokenizer, texts: list[str]) -> list[str]:
     """Greedy translations. The validation set is of the corpus's own lengths: nothing needs splitting."""
     encoded = tokenizer.source.encode_batch(texts)
     result = [""] * len(texts)

@@ -11,7 +11,7 @@ import { Workbench } from "heedful/views/workbench.js";
 
 /** @typedef {import("heedful/state/selection.js").Selection} Selection */
 /** What a mounted view does. @typedef {{show: (selection: Selection, trace: Trace) => unknown, hide?: () => void}} Shown */
-/** @typedef {{id: string, title: string, needsServer?: boolean, mount: (host: HTMLElement, page: Page) => Shown}} View */
+/** @typedef {{id: string, title: string, needsServer?: boolean, ofTransformers?: boolean, mount: (host: HTMLElement, page: Page) => Shown}} View */
 
 /** Milliseconds after which a server that did not answer is asked again. */
 const RETRY = 4000;
@@ -92,7 +92,12 @@ export class Page {
   /** The view and the model of the selection, or the first ones if there are none of these names. */
   #known() {
     const { view } = this.store.selection;
-    return { view: VIEWS.some((each) => each.id === view) ? view : NOTHING.view, model: /** @type {string} */ (this.model.name) };
+    return { view: VIEWS.some((each) => each.id === view && this.#fits(each)) ? view : NOTHING.view, model: /** @type {string} */ (this.model.name) };
+  }
+
+  /** Whether the model has what a view shows: a recurrent one has no layers of queries and keys. @param {View} view */
+  #fits(view) {
+    return !view.ofTransformers || this.model.family === "transformer";
   }
 
   /** The model of the selection. @returns {any} */
@@ -201,15 +206,17 @@ export class Page {
 
   /** Title, model and tabs. @param {Selection} selection */
   #surround(selection) {
-    const { layers, heads, width, parameters } = this.model;
+    const { family, depth, heads, width, parameters } = this.model;
+    const kind = family === "transformer" ? "" : `${family.toUpperCase()} with attention, `;
     this.models_choice.value = selection.model;
-    this.facts.textContent = `${layers.encoder}+${layers.cross} layers, ${heads} heads, width ${width}, ${parameters.toLocaleString("en")} parameters`;
+    this.facts.textContent = `${kind}${depth[0]}+${depth[1]} layers, ${heads} head${heads === 1 ? "" : "s"}, width ${width}, ${parameters.toLocaleString("en")} parameters`;
     this.heading.textContent = VIEWS.find((view) => view.id === selection.view)?.title;
     document.title = `${this.heading.textContent} · Heedful`;
     this.tabs.hidden = false;
     this.#lesson(selection);
     for (const [id, link] of this.links ?? []) {
       link.href = toUrl({ ...selection, view: id });
+      link.hidden = !this.#fits(/** @type {View} */ (VIEWS.find((view) => view.id === id)));
       if (id === selection.view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }

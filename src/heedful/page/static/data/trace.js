@@ -28,15 +28,15 @@ export class Trace {
     return this.manifest.id;
   }
 
-  /** @returns {{source: Side, read: Side, written: Side}} */
+  /** Sums are what a Linformer's words look at in place of words. @returns {{source: Side, read: Side, written: Side, sums: Side | null}} */
   get sides() {
     return this.manifest.sides;
   }
 
   /** Who looks (rows) and what is looked at (columns). @param {Kind} kind @returns {[Side, Side]} */
   of(kind) {
-    const { source, read, written } = this.sides;
-    if (kind === "encoder") return [source, source];
+    const { source, read, written, sums } = this.sides;
+    if (kind === "encoder") return [source, sums ?? source];
     return kind === "decoder" ? [read, read] : [written, source];
   }
 
@@ -94,14 +94,32 @@ export class Trace {
   }
 
   /**
-   * Who may not look at whom in a kind of attention, between words or pieces; undefined if all may look at all.
-   * @param {Kind} kind @param {boolean} words @returns {((row: number, column: number) => boolean) | undefined}
+   * Who may not look at whom in an attention, between words or pieces; undefined if all may look at all.
+   * @param {Kind} kind @param {boolean} words @param {number} layer @returns {((row: number, column: number) => boolean) | undefined}
    */
-  masked(kind, words) {
+  masked(kind, words, layer) {
+    if (kind === "encoder" && this.sides.sums) return undefined; // each sum is of all words that are not hidden
+    const pattern = this.manifest.patterns?.[place(kind, layer)];
+    if (pattern) return this.#outside(kind, words, pattern);
     if (kind === "decoder") return (row, column) => column > row; // the same for words: those of the target come in order
     if (!this.hidden.length) return undefined;
     const columns = new Set(words ? this.hiddenWords.map(({ number }) => number) : this.hidden);
     return (_row, column) => columns.has(column);
+  }
+
+  /**
+   * Who may not look at whom where blocks of pieces see only some blocks (BigBird).
+   * @param {Kind} kind @param {boolean} words @param {{block: number, rows: number[][]}} pattern
+   */
+  #outside(kind, words, { block, rows }) {
+    const seen = rows.map((row) => new Set(row));
+    const hidden = new Set(kind === "decoder" ? [] : this.hidden);
+    const outside = (/** @type {number} */ row, /** @type {number} */ column) =>
+      !seen[Math.floor(row / block)].has(Math.floor(column / block)) || hidden.has(column) || (kind === "decoder" && column > row);
+    if (!words) return outside;
+    const [queries, keys] = this.of(kind).map(spelledWords);
+    return (/** @type {number} */ row, /** @type {number} */ column) =>
+      queries[row].pieces.every((r) => keys[column].pieces.every((c) => outside(r, c)));
   }
 }
 

@@ -113,8 +113,8 @@ export class Film {
   /** @param {Selection} selection @param {Trace} trace @param {import("heedful/data/trace.js").Weights} weights */
   #matrix(selection, trace, weights) {
     const { kind } = selection;
-    const masked = trace.masked(kind, selection.words);
     const [layer, head] = this.#head(selection, trace);
+    const masked = trace.masked(kind, selection.words, layer);
     const when = stageName(selection.checkpoint).toLowerCase();
     this.matrix.draw({
       title: `${headName(kind, layer, head)}, ${when}`, ...weights, masked,
@@ -189,7 +189,7 @@ export class Film {
     const [layer, head] = this.#head(selection, trace);
     const { rows, columns, values } = await trace.weights(selection.kind, layer, head, selection.words);
     const canvas = h("canvas", { "aria-hidden": "true" });
-    paint(canvas, values, rows.length, columns.length, trace.masked(selection.kind, selection.words));
+    paint(canvas, values, rows.length, columns.length, trace.masked(selection.kind, selection.words, layer));
     const likely = trace.manifest.translation.log_probability;
     return h("button", {
       type: "button", class: "film-frame", data: { name: String(update) }, "aria-pressed": String(update === selection.checkpoint),

@@ -117,12 +117,14 @@ export function toUrl(selection) {
  * @param {Selection} selection @param {import("heedful/data/trace.js").Trace} trace @returns {Selection}
  */
 export function within(selection, trace) {
-  const { kind, layer, head, query, key, also, rows, step } = selection;
+  const { layer, head, query, key, also, rows, step } = selection;
+  const kind = trace.layers(selection.kind) ? selection.kind : "cross"; // a recurrent model looks at the source only
   const { source, read, written } = trace.sides;
   const queries = kind === "encoder" ? source.ids.length : written.ids.length;
   const keys = kind === "encoder" ? source.ids.length : Math.max(source.ids.length, read.ids.length); // of words, or of positions
   return {
     ...selection,
+    kind,
     layer: Math.min(layer, trace.layers(kind) - 1),
     head: head === null ? null : Math.min(head, trace.heads - 1),
     query: query !== null && query < queries ? query : null,

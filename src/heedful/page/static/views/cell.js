@@ -21,6 +21,7 @@ const STRONGEST = 8;
 export const cellView = {
   id: "cell",
   title: "Cell",
+  ofTransformers: true,
   mount: (host, page) => new CellView(host, page),
 };
 
@@ -127,15 +128,15 @@ async function chosen({ kind, query, key }, trace, layer, head) {
 function summary(values, key) {
   const [who, what] = [values.row_pieces[values.row - 1], values.column_pieces[key]];
   const name = (/** @type {string} */ piece) => h("b", { dir: "auto" }, piece);
-  const root = `√${values.q.length}`;
-  const score = [h("b", { class: "letter of-q" }, "q"), "·", h("b", { class: "letter of-k" }, "k"), ` = ${shown(values.scores[key])} → ${shown(values.scores[key])} / ${root} = ${shown(values.scaled[key])}`];
+  const root = values.divisor === 1 ? "1" : `√${values.q.length}`;
+  const score = [h("b", { class: "letter of-q" }, "q"), "·", h("b", { class: "letter of-k" }, "k"), ` = ${shown(values.scores[key])} → ${shown(values.scores[key])} / ${root} = ${shown(values.scaled[key])}${values.bias ? ` → + distance ${shown(values.bias[key])} = ${shown(values.scaled[key] + values.bias[key])}` : ""}`];
   if (values.masked[key] === "-inf") {
     return h("span", null, name(who), " may not look at ", name(what), ": ", score, " → masked: −∞ → e^−∞ = 0 → weight ", h("strong", null, "0"));
   }
   const powers = values.masked.map((/** @type {number | string} */ each) => (each === "-inf" ? 0 : Math.exp(Number(each))));
   const sum = powers.reduce((/** @type {number} */ all, /** @type {number} */ each) => all + each, 0);
   return h("span", null, name(who), " looks at ", name(what), ": ", score,
-    ` → e^${shown(values.scaled[key])} / Σ = ${shown(powers[key])} / ${shown(sum)} = `, h("strong", null, shown(values.weights[key])));
+    ` → e^${shown(values.masked[key])} / Σ = ${shown(powers[key])} / ${shown(sum)} = `, h("strong", null, shown(values.weights[key])));
 }
 
 /** @param {Explanation["sections"][number]} section @param {number} number @param {any} values @param {number} key */
@@ -233,14 +234,14 @@ function channel(values) {
 function worked(place, values, key) {
   const line = (/** @type {string} */ text) => h("p", { class: "worked", dir: "auto" }, text);
   const [name, weight] = [values.column_pieces[key], values.weights[key]];
-  if (place === "score") return line(`Divided by √${values.q.length}: ${shown(values.scores[key])} / ${shown(values.divisor)} = ${shown(values.scaled[key])}`);
-  if (place === "values") return line(`For ${name}, channel 1: weight ${shown(weight)} × v ${shown(values.v[key][0])} = ${shown(values.contributions[key][0])}`);
+  if (place === "score") return line(`Divided by ${values.divisor === 1 ? "1" : `√${values.q.length}`}: ${shown(values.scores[key])} / ${shown(values.divisor)} = ${shown(values.scaled[key])}`);
+  if (place === "values") return line(`For ${name}, channel 1: weight ${shown(weight)} × ${values.v_distance ? `(v ${shown(values.v[key][0])} + a ${shown(values.v_distance[key][0])})` : `v ${shown(values.v[key][0])}`} = ${shown(values.contributions[key][0])}`);
   if (place !== "softmax") return "";
   if (values.masked[key] === "-inf") return line(`For ${name}: masked, so its weight is exactly 0.`);
   const most = Math.max(...values.masked.filter((/** @type {number | string} */ each) => each !== "-inf"));
   const powers = values.masked.map((/** @type {number | string} */ each) => (each === "-inf" ? 0 : Math.exp(Number(each) - most)));
   const sum = powers.reduce((/** @type {number} */ all, /** @type {number} */ each) => all + each, 0);
-  return line(`For ${name}: e^(${shown(values.scaled[key])} − ${shown(most)}) = ${shown(powers[key])}; ${shown(powers[key])} / ${shown(sum)} = ${shown(weight)}`);
+  return line(`For ${name}: e^(${shown(values.masked[key])} − ${shown(most)}) = ${shown(powers[key])}; ${shown(powers[key])} / ${shown(sum)} = ${shown(weight)}`);
 }
 
 /** A note without what only the command line has. @param {string} note */

@@ -21,6 +21,7 @@ const KEPT = 500;
 export const experimentsView = {
   id: "experiments",
   title: "Experiments",
+  ofTransformers: true,
   needsServer: true,
   mount: (host, page) => new ExperimentsView(host, page),
 };

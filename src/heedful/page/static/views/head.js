@@ -69,7 +69,7 @@ class HeadView {
     const { kind, words } = selection;
     const [queries, keys] = trace.of(kind);
     const name = headName(kind, layer, head);
-    const masked = trace.masked(kind, words);
+    const masked = trace.masked(kind, words, layer);
     return {
       title: name,
       ...weights,
@@ -80,9 +80,9 @@ class HeadView {
           ? `${isolated(weights.rows[row])} may not look at ${isolated(weights.columns[column])}: masked, ${name}`
           : `${isolated(weights.rows[row])} looks at ${isolated(weights.columns[column])}: ${shown(weights.values[row * weights.columns.length + column])}, ${name}`,
       selected: /** @type {[number | null, number | null]} */ ([unit(queries, selection.query, words), unit(keys, selection.key, words)]),
-      opens: head === null ? undefined : "Open the arithmetic of this cell",
+      opens: head === null || trace.manifest.model.family !== "transformer" ? undefined : "Open the arithmetic of this cell",
       choose: (/** @type {number} */ row, /** @type {number} */ column) =>
-        this.page.store.set({ view: head === null ? "head" : "cell", kind, layer, head, query: piece(queries, row, words), key: piece(keys, column, words) }),
+        this.page.store.set({ view: head === null || trace.manifest.model.family !== "transformer" ? "head" : "cell", kind, layer, head, query: piece(queries, row, words), key: piece(keys, column, words) }),
     };
   }
 
@@ -160,7 +160,7 @@ export function placeControls({ store }, selection, trace) {
   const layers = Array.from({ length: trace.layers(selection.kind) }, (_, i) => [String(i), `Layer ${i + 1}`]);
   const heads = [["mean", "Mean of heads"], ...Array.from({ length: trace.heads }, (_, i) => [String(i), `Head ${i + 1}`])];
   return [
-    choice("Attention", selection.kind, KINDS.map((kind) => [kind, KIND_NAMES[kind]]), (kind) =>
+    choice("Attention", selection.kind, KINDS.filter((kind) => trace.layers(kind)).map((kind) => [kind, KIND_NAMES[kind]]), (kind) =>
       store.set({ kind: /** @type {Kind} */ (kind), layer: Math.min(selection.layer, trace.layers(/** @type {Kind} */ (kind)) - 1), query: null, key: null, rows: [] })),
     choice("Layer", String(selection.layer), layers, (layer) => store.set({ layer: Number(layer) })),
     choice("Head", selection.head === null ? "mean" : String(selection.head), heads, (head) => store.set({ head: head === "mean" ? null : Number(head) })),

@@ -16,6 +16,7 @@ import { toUrl } from "heedful/state/selection.js";
 export const lessonView = {
   id: "lesson",
   title: "Lesson",
+  ofTransformers: true,
   mount: (host, page) => new LessonView(host, page),
 };
 

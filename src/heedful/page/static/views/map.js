@@ -37,10 +37,11 @@ export class MapView {
 
   /** @param {Selection} selection @param {Trace} trace */
   async show(selection, trace) {
-    const thumbnails = await trace.tensors(KINDS.map((kind) => `thumbnails.${kind}`));
+    const there = KINDS.filter((kind) => trace.layers(kind));
+    const thumbnails = await trace.tensors(there.map((kind) => `thumbnails.${kind}`));
     if (this.page.stale(selection, trace)) return;
     this.buttons = [];
-    const kinds = KINDS.map((kind, i) => this.#kind(kind, thumbnails[i], trace, selection));
+    const kinds = there.map((kind, i) => this.#kind(kind, thumbnails[i], trace, selection));
     refill(
       this.host,
       h("p", { class: "lead" }, "Every head of the model on this sentence. Rows look at columns; more colour is more weight; hatched is masked. ", h("span", { class: "no-picture" }, "Choose one to see it large.")),
@@ -87,7 +88,7 @@ export class MapView {
     const badges = [badge, isTaught && "taught", off && "off"].filter(Boolean);
     const canvas = h("canvas", { "aria-hidden": "true" });
     const whole = columns === trace.of(kind)[1].ids.length; // a long sentence is pooled: then a column is several pieces
-    thumbnail(canvas, values, rows, columns, kind === "decoder" || whole ? trace.masked(kind, false) : undefined, colours);
+    thumbnail(canvas, values, rows, columns, kind === "decoder" || whole ? trace.masked(kind, false, layer) : undefined, colours);
     const button = h("button", {
       class: "map-head", type: "button", "aria-pressed": String(chosen), data: { badges: badges.join(", ") },
       "aria-label": `${KIND_NAMES[/** @type {Kind} */ (kind)]}, layer ${layer + 1}, head ${head + 1}${badges.length ? `: ${badges.join(", ")}` : ""}`,
@@ -100,7 +101,7 @@ export class MapView {
 
 /** Whether a cell of some thumbnail stands for several weights. @param {Trace} trace @param {import("heedful/data/safetensors.js").Tensor[]} thumbnails */
 function pooled(trace, thumbnails) {
-  return KINDS.some((kind, i) => trace.of(kind).some((side, axis) => side.ids.length > thumbnails[i].shape[2 + axis]));
+  return KINDS.filter((kind) => trace.layers(kind)).some((kind, i) => trace.of(kind).some((side, axis) => side.ids.length > thumbnails[i].shape[2 + axis]));
 }
 
 /**

@@ -17,6 +17,7 @@ import { choice } from "heedful/views/head.js";
 export const pathView = {
   id: "path",
   title: "Word path",
+  ofTransformers: true,
   mount: (host, page) => new PathView(host, page),
 };
 

@@ -17,6 +17,7 @@ import { choice } from "heedful/views/head.js";
 export const positionsView = {
   id: "positions",
   title: "Positions",
+  ofTransformers: true,
   mount: (host, page) => new PositionsView(host, page),
 };
 
@@ -24,6 +25,10 @@ export const positionsView = {
 const ABOUT = {
   sinusoidal: "This model uses the paper's sinusoidal positions: channels come in pairs, a sine and a cosine, from quick waves on the left to slow ones on the right. They are fixed, not learned.",
   learned: "This model's positions are learned: one trained vector for each place. The paper found them about as good as sines.",
+  relative: "This model adds nothing to the embeddings: a learned vector for each distance, added to keys and values, tells its self-attention how far apart two words are (Shaw et al. 2018). The table below is zero.",
+  rotary: "This model adds nothing to the embeddings: its self-attention turns pairs of channels of queries and keys by angles that grow with the position, so that only distances count. The table below is zero.",
+  alibi: "This model adds nothing to the embeddings: in its self-attention scores fall with the distance, in each head by its own slope (ALiBi). The table below is zero.",
+  none: "This model knows no positions: words are a bag to its encoder, and the decoder knows only what came before. The table below is zero.",
 };
 
 /** Tensors that show padding; a model whose positions end with the sentence has none. */

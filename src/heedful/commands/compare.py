@@ -1,0 +1,108 @@
+"""`heedful compare`: recipes to compare, by the paper's questions or from files; a table and a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from heedful.commands.evaluate import usable_pairs
+from heedful.commands.training import run_settings
+from heedful.comparing import BASELINE, QUESTIONS, SENTENCES, Comparison, table
+from heedful.config import Settings, merged, read_toml
+from heedful.corpora.filters import CleaningConfig, Pair
+from heedful.corpora.formats import check_inputs, languages_of
+from heedful.errors import HeedfulError
+from heedful.files import write_text
+from heedful.inspection.figures.comparison import comparison_figure
+from heedful.inspection.figures.style import save_figure
+from heedful.inspection.metrics import metrics_path, read_metrics
+from heedful.presets import PRESETS
+from heedful.progress import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOptions:
+    """What the command line says."""
+
+    pairs: Sequence[Path]
+    folder: Path
+    validation: Sequence[Path]
+    test: Sequence[Path]
+    questions: Sequence[str]
+    recipes: Sequence[str]
+    preset: str
+    updates: int | None
+    tokens: int | None
+    time: str | None
+    settings: Sequence[str]
+
+
+def compare_command(options: CompareOptions, report: Reporter) -> list[str]:
+    """Train every recipe, write comparison.md, comparison.json and comparison.png; returns what to print."""
+    settings = _budget(options)
+    recipes = _recipes(options)
+    check_inputs(options.pairs)
+    test = _test(options.test or options.validation, report)
+    comparison = Comparison(options.pairs, options.validation, test, settings, options.folder)
+    results = comparison.run(recipes, report)
+    text = table(results)
+    write_text(options.folder / "comparison.md", text + "\n")
+    runs = {name: read_metrics(metrics_path(options.folder / name)) for name in recipes}
+    save_figure(comparison_figure(runs), options.folder / "comparison.png")
+    asked = [QUESTIONS[name] for name in options.questions]
+    return [
+        text,
+        "",
+        *(f"{question.ask} The paper: {question.paper}." for question in asked),
+        f"table and curves: {options.folder / 'comparison.md'}, {options.folder / 'comparison.png'}",
+    ]
+
+
+def _budget(options: CompareOptions) -> Settings:
+    """The preset with the same budget for all."""
+    given = [name for name in ("updates", "tokens", "time") if getattr(options, name) is not None]
+    if len(given) != 1:
+        raise HeedfulError(
+            "one budget for all recipes is needed" if not given else f"{' and '.join(given)} are two budgets",
+            hint="give --updates 2000, --tokens 5000000 or --time 10m",
+        )
+    if options.preset not in PRESETS:
+        raise HeedfulError(
+            f"there is no preset {options.preset!r} to compare with", hint=f"presets: {', '.join(PRESETS)}"
+        )
+    settings = run_settings(None, options.preset, options.time, options.settings)
+    if options.time is None:
+        batch = settings.get("batches", {}).get("tokens", PRESETS[options.preset]().batches.tokens)
+        updates = options.updates or max(1, round((options.tokens or 0) / batch))
+        settings = merged({"training": {"updates": updates, "epochs": 100_000, "patience": 0}}, settings)
+    return settings
+
+
+def _recipes(options: CompareOptions) -> dict[str, Settings]:
+    """Those of the questions, then the user's own."""
+    found: dict[str, Settings] = {}
+    for name in options.questions:
+        if name not in QUESTIONS:
+            raise HeedfulError(
+                f"there is no question {name!r}",
+                hint=f"questions: {', '.join(QUESTIONS)}; or --recipe NAME=FILE",
+            )
+        found |= QUESTIONS[name].recipes
+    for text in options.recipes:
+        name, _, path = text.partition("=")
+        if not name or not path or not name.replace("-", "").replace("_", "").isalnum():
+            raise HeedfulError(f"{text!r} is not a recipe", hint="write --recipe NAME=settings.toml")
+        found[name] = read_toml(Path(path))
+    if not found:
+        raise HeedfulError(
+            "nothing to compare", hint=f"give --question ({', '.join(QUESTIONS)}) or --recipe NAME=FILE"
+        )
+    if len(found) == 1 and BASELINE not in found:
+        found = {BASELINE: {}, **found}
+    return found
+
+
+def _test(paths: Sequence[Path], report: Reporter) -> list[Pair]:
+    if not paths:
+        raise HeedfulError("there is nothing to score on", hint="give --test or -v with sentence pairs")
+    check_inputs(paths)
+    return usable_pairs(paths, languages_of(tuple(paths)), CleaningConfig().normalize, report)[:SENTENCES]

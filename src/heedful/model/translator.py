@@ -1,0 +1,29 @@
+"""A model that writes from left to right: search and scoring need no more of it."""
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.model.config import PAD
+from heedful.model.predictor import Predictor
+
+
+class Translator(Predictor):
+    """Reads a source, and writes a target one token at a time."""
+
+    @abstractmethod
+    def start(self, source: Tensor) -> Any:
+        """Read the source; nothing is written yet."""
+
+    @abstractmethod
+    def step(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """Write one token a row; returns the log-probabilities of the next: (rows, vocabulary)."""
+
+    def score(self, source: Tensor, target: Tensor) -> Tensor:
+        """Log-probability of each token of a given target (ended, padded): 0 at padding."""
+        before = torch.cat([target.new_full((target.size(0), 1), PAD), target[:, :-1]], dim=1)
+        log_probabilities = self.logits(self(source, before)).log_softmax(-1)
+        gained = log_probabilities.gather(-1, target[..., None])[..., 0]
+        return gained.masked_fill(target == PAD, 0.0)

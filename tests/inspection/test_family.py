@@ -1,0 +1,87 @@
+"""Every member of the family can be looked into: the arithmetic that is shown is the model's own."""
+
+import pytest
+import torch
+
+from heedful.bundle import Bundle
+from heedful.errors import HeedfulError
+from heedful.inspection.arithmetic import model_attention
+from heedful.inspection.attribution import gradient_matrix, occlusion_matrix, rollout, target_rollout
+from heedful.inspection.heads import head_profiles
+from heedful.inspection.record import Asked, record
+from heedful.inspection.trace import KINDS, place, trace
+from heedful.inspection.word import explain_word
+from tests.inspection.models import new_bundle
+from tests.model.variants import VARIANTS
+
+SENTENCE = "The animal didn't cross the street because it was too tired."
+TARGET = "L'animal n'a pas traversé la rue parce qu'il était trop fatigué."
+EVERY = pytest.mark.parametrize("name", VARIANTS)
+
+
+def bundle_of(name: str) -> Bundle:
+    settings = dict(VARIANTS[name])
+    return new_bundle("bpe", settings.pop("norm", "post"), width=24, heads=3, **settings)
+
+
+@EVERY
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_arithmetic_is_the_models_own(name: str, kind: str) -> None:
+    bundle = bundle_of(name)
+    seen = trace(bundle, SENTENCE, TARGET)
+    for layer in range(seen.layers[kind]):
+        step, where = model_attention(bundle, seen, kind, layer), place(kind, layer)
+        weights = torch.stack([head.attention.weights for head in step.heads])
+        torch.testing.assert_close(weights, seen.weights(kind, layer).double(), rtol=0, atol=1e-5)
+        outputs = torch.stack([head.attention.output for head in step.heads])
+        torch.testing.assert_close(outputs, seen.tensors[f"{where}.heads"].double(), rtol=1e-4, atol=2e-5)
+        torch.testing.assert_close(step.output, seen.tensors[f"{where}.residual"].double(), rtol=0, atol=1e-4)
+
+
+@EVERY
+def test_every_step_of_a_word_is_told(name: str) -> None:
+    bundle = bundle_of(name)
+    seen = trace(bundle, SENTENCE, TARGET)
+    for kind in KINDS:
+        told = explain_word(bundle, seen, kind, 0, 1, 3)
+        total = sum(w if w != "-inf" else 0 for w in told.values["weights"])
+        assert total == pytest.approx(1)
+        assert len(told.values["weights"]) == len(seen.sides(kind)[1].pieces)
+        text = str(told)
+        assert ("RMSNorm" in text) == (VARIANTS[name].get("normalization") == "rms")
+        assert ("Rotary" in text) == (name == "rotary" and kind != "cross")
+        assert ("+ distance" in text) == (name in ("alibi", "relative") and kind != "cross")
+
+
+@EVERY
+def test_a_record_has_every_tensor(name: str) -> None:
+    found = record(bundle_of(name), Asked(source=SENTENCE))
+    manifest = found.manifest
+    assert manifest["model"]["positions"] == VARIANTS[name].get("positions", "sinusoidal")
+    for tensor, entry in manifest["tensors"].items():
+        assert tuple(found.tensors.get(tensor).shape) == tuple(entry["shape"])
+    assert ("encoder.0.self.pattern" in manifest["tensors"]) == name.startswith("bigbird")
+
+
+@EVERY
+def test_attribution(name: str) -> None:
+    bundle = bundle_of(name)
+    seen = trace(bundle, SENTENCE, TARGET)
+    assert gradient_matrix(bundle, seen).isfinite().all()
+    assert occlusion_matrix(bundle, seen).isfinite().all()
+    assert len(head_profiles([seen])) == 3 * (3 + 2 + 2)
+    if name == "linformer":
+        with pytest.raises(HeedfulError, match="no rollout"):
+            rollout(seen)
+    else:
+        both = torch.cat(target_rollout(seen), dim=1)
+        torch.testing.assert_close(both.sum(1), torch.ones(len(both)).double())
+
+
+@pytest.mark.parametrize("name", ["bigbird", "linformer", "relative"])
+def test_hidden_words(name: str) -> None:
+    bundle = bundle_of(name)
+    found = record(bundle, Asked(source=SENTENCE, hidden=(2,)))
+    step = model_attention(bundle, found.seen, "encoder", 0)
+    weights = torch.stack([head.attention.weights for head in step.heads])
+    torch.testing.assert_close(weights, found.seen.weights("encoder", 0).double(), rtol=0, atol=1e-5)

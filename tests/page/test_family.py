@@ -1,0 +1,72 @@
+"""Members of the family on the page: every view opens, and a cell's arithmetic ends in the model's weight."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.inspection.models import new_bundle
+from tests.model.variants import VARIANTS
+from tests.page.looking import asked, cells, number, tensor
+from tests.page.views import DRAWN, link, visit
+from tests.server.serving import serve_process
+
+TEXT = "The animals crossed the street because they were tired."
+SHOWN = ["relative", "rotary", "alibi", "rms-pre", "unscaled", "no-residuals", "bigbird", "linformer"]
+ABOUT = {"relative": "for each distance", "rotary": "turns pairs", "alibi": "own slope"}
+WITHOUT = {"training"}
+"""Views that a model without snapshots of its training leaves empty."""
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_every_view_shows_it(name: str, page: Page, tmp_path: Path) -> None:
+    settings = dict(VARIANTS[name])
+    new_bundle("bpe", settings.pop("norm", "post"), width=24, heads=3, **settings).save(tmp_path / "model")
+    with serve_process(tmp_path / "model", "--device", "cpu") as process:
+        for view in DRAWN.keys() - WITHOUT - ({"positions"} if name == "linformer" else set()):
+            visit(page, process.address, view, TEXT)
+        page.goto(process.address + link("positions", TEXT))
+        expect(page.locator("#view-positions")).to_contain_text(ABOUT.get(name, "sinusoidal"))
+        manifest = asked(process.address, TEXT)
+        for kind, where in (
+            ("encoder", "encoder.1.self"),
+            ("decoder", "decoder.1.self"),
+            ("cross", "decoder.1.cross"),
+        ):
+            weights = tensor(process.address, manifest["id"], f"{where}.weights")[2]
+            row = 3
+            key = int(weights[row].argmax())
+            visit(page, process.address, "cell", TEXT, kind=kind, layer=2, head=3, query=row + 1, key=key + 1)
+            steps = page.locator("#view-cell .steps")
+            expect(steps).to_have_attribute("data-cell", f"{kind}.1.2.{row}.{key}")
+            shown = number(page.locator("#view-cell .cell-summary strong").inner_text())
+            assert shown == pytest.approx(weights[row, key], abs=1e-3)
+        if name == "bigbird":
+            pattern = tensor(process.address, manifest["id"], "encoder.1.self.pattern")
+            visit(page, process.address, "head", TEXT, kind="encoder", layer=2, head=3, words="no")
+            figure = page.locator("#view-head .figure").first
+            figure.get_by_text("Show as table").click()
+            expect(figure.locator(".as-table td").first).to_be_visible()
+            _, *body = cells(figure.locator(".as-table table"))
+            assert [[cell == "masked" for cell in line[1:]] for line in body] == (pattern == 0).tolist()
+
+
+def test_a_recurrent_model(page: Page, tmp_path: Path) -> None:
+    """What it has to show is shown; views of queries and keys are not offered."""
+    new_bundle("bpe", family="gru").save(tmp_path / "model")
+    with serve_process(tmp_path / "model", "--device", "cpu") as process:
+        for view in ("translate", "map", "head", "decode"):
+            visit(page, process.address, view, TEXT)
+        page.goto(process.address + link("cell", TEXT, kind="encoder", layer=1, head=1))
+        expect(page.locator("#view-translate")).to_be_visible()
+        expect(page.get_by_role("link", name="Cell")).to_be_hidden()
+        expect(page.locator("header")).to_contain_text("GRU with attention, 3+2 layers, 1 head,")
+        manifest = asked(process.address, TEXT)
+        weights = tensor(process.address, manifest["id"], "decoder.0.cross.weights")[0]
+        visit(page, process.address, "head", TEXT, kind="cross", layer=1, head=1, words="no")
+        figure = page.locator("#view-head .figure").first
+        figure.get_by_text("Show as table").click()
+        expect(figure.locator(".as-table td").first).to_be_visible()
+        _, *body = cells(figure.locator(".as-table table"))
+        shown = [[number(cell) for cell in line[1:]] for line in body]
+        assert shown == pytest.approx(weights, abs=1e-3)

@@ -1,0 +1,146 @@
+"""Models of plain text, from the command line: trained, taken up again, at work, and what they refuse."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.bundle import Bundle
+from heedful.corpora.grammar import generate
+from heedful.engines.plain_text import BLANK, blanked
+from tests.conftest import run_heedful
+
+SETTINGS = [
+    "--preset=demo",
+    "--set=tokenizer.vocabulary=700",
+    "--set=tokenizer.kind=bpe",
+    "--set=training.epochs=2",
+    "--set=training.precision=float32",
+    "--set=training.processes=1",
+    "--set=training.held_out=50",
+]
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("texts") / "english.txt"
+    path.write_text("".join(f"{pair.source}\n" for pair in generate(3000)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def language(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("language") / "model"
+    result = run_heedful("train", "--task", "language", texts, "-o", folder, *SETTINGS)
+    assert result.status == 0, result.err
+    assert f"try it: heedful generate {folder}" in result.out
+    return folder
+
+
+@pytest.fixture(scope="module")
+def masked(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("masked") / "model"
+    result = run_heedful("train", "--task", "mask", texts, "-o", folder, *SETTINGS)
+    assert result.status == 0, result.err
+    assert "accuracy" in result.err
+    return folder
+
+
+def test_it_goes_on_with_a_text(language: Path) -> None:
+    call = [
+        "generate",
+        language,
+        "The animal",
+        "-n",
+        "3",
+        "--seed",
+        "5",
+        "--top-k",
+        "5",
+        "--temperature",
+        "0.7",
+    ]
+    result = run_heedful(*call)
+    assert result.status == 0, result.err
+    lines = result.out.splitlines()
+    assert len(lines) == 3
+    assert all(line.startswith("The animal") for line in lines)
+    assert run_heedful(*call).out == result.out
+    known = {word for pair in generate(3000) for word in pair.source.replace(".", " .").split()}
+    written = [word for line in lines for word in line.replace(".", " .").split()]
+    assert sum(word in known for word in written) > 0.6 * len(written)
+
+
+def test_it_fills_in_blanks(masked: Path) -> None:
+    result = run_heedful("fill", masked, "The __ is tired. __", "--top", "3")
+    assert result.status == 0, result.err
+    rows = [line.split("\t") for line in result.out.splitlines()]
+    assert [row[0] for row in rows] == ["1", "1", "1", "2", "2", "2"]
+    chances = [float(row[1]) for row in rows]
+    assert chances[0] >= chances[1] >= chances[2] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "blanks"), [("The __ is tired.", 1), ("__", 1), ("a ___b__ c", 2), ("no blank", 0)]
+)
+def test_a_blank_is_one_piece(masked: Path, text: str, blanks: int) -> None:
+    bundle = Bundle.load(masked)
+    ids = blanked(bundle, text)
+    assert ids.count(BLANK) == blanks
+    if text.startswith("The"):
+        whole = bundle.tokenizer.source.encode("The is tired.")
+        assert [i for i in ids if i != BLANK] == whole
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["translate", "LANGUAGE", "a"], "this is a language model, which does not translate"),
+        (["translate", "MASKED", "a"], "this is a masked language model"),
+        (["serve", "LANGUAGE"], "this is a language model"),
+        (["generate", "MASKED", "a"], "does not go on with a text"),
+        (["fill", "LANGUAGE", "a __"], "does not fill in blanks"),
+        (["fill", "MASKED", "a"], "there is no blank"),
+        (["generate", "LANGUAGE", "a " * 200], "the prompt has"),
+        (["train", "--task", "paint", "TEXTS", "-o", "x"], "there is no task 'paint'"),
+        (["train", "--task", "mask", "missing.txt", "-o", "x"], "missing.txt"),
+        (["train", "--set", "model.family=mask", "TEXTS", "-o", "x"], "learns from plain text"),
+    ],
+)
+def test_what_they_refuse(words: list[str], problem: str, language: Path, masked: Path, texts: Path) -> None:
+    places = {"LANGUAGE": language, "MASKED": masked, "TEXTS": texts}
+    result = run_heedful(*(places.get(word, word) for word in words))
+    assert result.status != 0
+    assert problem in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_translation_starts_from_a_masked_encoder(
+    masked: Path, grammar_pairs: Path, tmp_path: Path
+) -> None:
+    words = [
+        "train",
+        grammar_pairs,
+        "-o",
+        tmp_path / "m",
+        *SETTINGS,
+        "--set",
+        f"training.encoder_from={masked}",
+    ]
+    result = run_heedful(*words, "--set", "training.updates=1", "--set", "training.rate=1e-9")
+    assert result.status == 0, result.err
+    assert "numbers from" in result.err
+    ours, theirs = Bundle.load(tmp_path / "m"), Bundle.load(masked)
+    assert ours.tokenizer.source.to_json() == theirs.tokenizer.source.to_json()
+    for name, weight in theirs.predictor.encoder.named_parameters():  # type: ignore[union-attr, operator]
+        found = dict(ours.model.encoder.named_parameters())[name]  # type: ignore[union-attr, operator]
+        torch.testing.assert_close(found, weight, rtol=0, atol=1e-6)
+    wrong = run_heedful(
+        *words[:3], tmp_path / "n", *words[4:], "--set", "model.width=16", "--set", "model.heads=2"
+    )
+    assert wrong.status == 1
+    assert "another shape" in wrong.err
+    other = run_heedful(
+        "train", grammar_pairs, "-o", tmp_path / "o", "--set", f"training.encoder_from={tmp_path / 'm'}"
+    )
+    assert "no model with blanks" in other.err
