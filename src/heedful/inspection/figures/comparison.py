@@ -28,9 +28,11 @@ def comparison_figure(runs: Mapping[str, Metrics]) -> Figure:
     scores.set(title="BLEU by tokens", xlabel="target tokens")
     for axes in (by_tokens, by_time, scores):
         axes.grid(True)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
     for axes in (by_tokens, scores):
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value / 1e6:g} M")
+        axes.xaxis.set_major_formatter(
+            lambda value, _: f"{value / 1e6:g} M" if value >= 1e5 else f"{value:,.0f}"
+        )
     handles, labels = by_tokens.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
     return figure
