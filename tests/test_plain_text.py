@@ -7,7 +7,8 @@ import torch
 
 from heedful.bundle import Bundle
 from heedful.corpora.grammar import generate
-from heedful.engines.plain_text import BLANK, blanked
+from heedful.engines.plain_text import blanked
+from heedful.text.tokenizer import BLANK
 from tests.conftest import run_heedful
 
 SETTINGS = [

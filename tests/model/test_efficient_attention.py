@@ -1,7 +1,5 @@
 """BigBird and Linformer against the formulas written out, and what they may never do."""
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -15,17 +13,7 @@ from heedful.model.efficient_attention import (
     ProjectedAttention,
     blocks_seen,
 )
-
-WIDTH, HEADS = 12, 3
-
-
-def new(kind: type[MultiHeadAttention], **options: Any) -> Any:
-    torch.manual_seed(1)
-    module = kind(WIDTH, HEADS, **options).double()
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
-    return module
+from tests.model.test_relative import HEADS, WIDTH, new
 
 
 def visible_of(lengths: list[int], longest: int) -> Tensor:

@@ -7,8 +7,8 @@ import torch.nn.functional as F
 
 from heedful.model.config import PAD, ModelConfig
 from heedful.model.language import LanguageModel, MaskedModel
-from heedful.text.tokenizer import END
-from heedful.training.tasks import BLANK, masked_batch
+from heedful.text.tokenizer import BLANK, END
+from heedful.training.tasks import masked_batch
 from tests.model.test_transformer import close, padded_ids
 from tests.model.variants import VARIANTS
 

@@ -29,11 +29,6 @@ def new(kind: type[MultiHeadAttention], **options: Any) -> Any:
     return module
 
 
-def softmax(scores: list[float]) -> list[float]:
-    powers = [math.exp(score) for score in scores]
-    return [power / sum(powers) for power in powers]
-
-
 def pairs(module: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values before any position: (heads, length, channels) each."""
     return tuple(part[0] for part in MultiHeadAttention.project(module, x))  # type: ignore[return-value]

@@ -12,10 +12,8 @@ from heedful.decoding.search import search
 from heedful.errors import HeedfulError
 from heedful.model.language import LanguageModel, MaskedModel
 from heedful.text.spelling import SPACE
-from heedful.text.tokenizer import END, UNKNOWN
+from heedful.text.tokenizer import BLANK, END
 
-BLANK = UNKNOWN
-"""What a masked model has learned to read as a missing word."""
 BLANKS = re.compile(r"_{2,}")
 STAND_IN = "\ue000"
 """A letter of nobody's, in place of a blank while the text is cut into pieces."""

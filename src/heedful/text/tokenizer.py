@@ -20,6 +20,7 @@ from heedful.errors import HeedfulError
 from heedful.files import write_text
 from heedful.text.spelling import SPACE, escaped, letter_spans, unescaped, unspaced
 from heedful.text.vocabulary import (
+    BLANK,
     END,
     PAD,
     SPECIALS,
@@ -32,7 +33,7 @@ from heedful.text.vocabulary import (
     prepared,
 )
 
-__all__ = ["END", "PAD", "UNKNOWN", "PairTokenizer", "Tokenizer", "TokenizerConfig"]
+__all__ = ["BLANK", "END", "PAD", "UNKNOWN", "PairTokenizer", "Tokenizer", "TokenizerConfig"]
 
 FORMAT = 1
 """Of the file that ``PairTokenizer.save`` writes; grows when older programs could not read it rightly."""

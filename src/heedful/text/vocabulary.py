@@ -19,6 +19,8 @@ from heedful.errors import HeedfulError
 from heedful.text.spelling import SPACE, SUBWORD_PATTERN, WORD_PATTERN, escaped, spaced
 
 PAD, END, UNKNOWN = 0, 1, 2
+BLANK = UNKNOWN
+"""What a masked model reads for a missing word: no text encodes to it, since any letter can be spelled."""
 SPECIALS = ("<pad>", "</s>", "<unk>")
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 

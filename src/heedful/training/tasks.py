@@ -11,7 +11,7 @@ import torch
 from heedful.config import Settings
 from heedful.corpora.batches import padded
 from heedful.model.config import PAD, Architecture
-from heedful.text.tokenizer import END, UNKNOWN
+from heedful.text.tokenizer import BLANK, END
 from heedful.training.batch import Batch, new_batch
 
 TASKS: dict[str, Settings] = {
@@ -28,8 +28,6 @@ TASKS: dict[str, Settings] = {
     },
 }
 """Settings that each task begins with."""
-BLANK = UNKNOWN
-"""What stands for a missing word: the tokenizer itself never gives this id."""
 HIDDEN = 0.15
 """Share of the tokens that are to be guessed; of these..."""
 BLANKS, WRONG = 0.8, 0.1
