@@ -199,6 +199,21 @@ class TestCorpus:
         assert not {line.split("\t")[1] for line in train} & {line.split("\t")[1] for line in held_out}
         assert f"read {len(train):,} pairs" in run_heedful("corpus", "stats", tmp_path / "train.tsv").out
 
+    def test_join_says_what_training_takes(self, grammar_pairs: Path, tmp_path: Path) -> None:
+        done = run_heedful("corpus", "join", grammar_pairs, "-o", tmp_path / "b.tsv", "--lines", "40")
+        lines = (tmp_path / "b.tsv").read_text().splitlines()
+        longest = max(len(side) for line in lines for side in line.split("\t"))
+        assert f"{len(lines):,} paragraphs" in done.out
+        assert f"--set cleaning.max_characters={longest}" in done.out
+
+    def test_join_without_a_pair_leaves_the_file_as_it_was(self, tmp_path: Path) -> None:
+        (tmp_path / "a.tsv").write_text("no tab\n\n")
+        (tmp_path / "b.tsv").write_text("mine")
+        done = run_heedful("corpus", "join", tmp_path / "a.tsv", "-o", tmp_path / "b.tsv")
+        assert done.status == 1
+        assert "2 lines hold no pair to join" in done.err
+        assert (tmp_path / "b.tsv").read_text() == "mine"
+
 
 class TestWrongInput:
     """Each mistake gets a message that says what to do; none a traceback (Result asserts that)."""

@@ -12,7 +12,7 @@ Pairs = Annotated[
 Set = Annotated[
     list[str], typer.Option("--set", help="A setting, such as training.epochs=5. Repeat for more.")
 ]
-corpus_app = typer.Typer(no_args_is_help=True, help="Look at, clean and split files of sentence pairs.")
+corpus_app = typer.Typer(no_args_is_help=True, help="Look at, clean, split and join files of sentence pairs.")
 
 
 @corpus_app.command("stats")
@@ -47,4 +47,20 @@ def corpus_split(
     from heedful.commands.corpus import split_corpus
 
     for line in split_corpus(pairs, output, held_out):
+        print(line)
+
+
+@corpus_app.command("join")
+def corpus_join(
+    pairs: Pairs,
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .tsv or .tsv.gz file to write.")],
+    lines: Annotated[int, typer.Option(min=2, help="Lines of a paragraph at most.")] = 10,
+    characters: Annotated[
+        int, typer.Option(min=0, help="Characters of a paragraph at most, of either side; 0 for any number.")
+    ] = 0,
+) -> None:
+    """Join neighbouring pairs into paragraphs, to learn from whole texts; a blank line ends one."""
+    from heedful.commands.corpus import join_corpus
+
+    for line in join_corpus(pairs, output, lines, characters):
         print(line)

@@ -1,12 +1,13 @@
-"""``heedful corpus``: look at, clean and split files of pairs. Nothing here needs torch."""
+"""``heedful corpus``: look at, clean, split and join files of pairs. Nothing here needs torch."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heedful.commands.options import only_section
 from heedful.config import parsed_overrides
-from heedful.corpora.filters import CleaningConfig, CleaningReport, clean, cleaned_pairs
+from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
 from heedful.corpora.formats import DEFAULT_FIELDS, Record, check_inputs, languages_of, read_pairs, write_tsv
+from heedful.corpora.paragraphs import ParagraphSize, paragraphs
 from heedful.corpora.split import split
 from heedful.errors import HeedfulError
 from heedful.files import check_writable
@@ -32,10 +33,7 @@ def corpus_statistics(paths: Sequence[Path]) -> list[str]:
 
 def clean_corpus(paths: Sequence[Path], output: Path, settings: Sequence[str]) -> list[str]:
     """Write the cleaned pairs; returns the report."""
-    check_inputs(paths)
-    check_writable(output)
-    if not output.name.lower().endswith((".tsv", ".tsv.gz")):
-        raise HeedfulError(f"{output} is written as TSV", hint="name it .tsv or .tsv.gz")
+    _check(paths, output)
     config = CleaningConfig.checked(only_section(parsed_overrides(settings), "cleaning"))
     report = CleaningReport()
     write_tsv(clean(_records(paths), config, report), output)
@@ -60,6 +58,36 @@ def split_corpus(paths: Sequence[Path], folder: Path, held_out: int | None) -> l
     if parts.leaks:
         lines.append(f"{parts.leaks:,} in neither: training has their translation")
     return report.lines() + lines
+
+
+def join_corpus(paths: Sequence[Path], output: Path, lines: int, characters: int) -> list[str]:
+    """Write neighbouring pairs as paragraphs; returns a report, and what training on them takes."""
+    _check(paths, output)
+    report, longest = CleaningReport(), 0
+
+    def measured() -> Iterator[Pair]:
+        nonlocal longest
+        for pair in paragraphs(_records(paths), ParagraphSize(lines, characters), report):
+            longest = max(longest, *map(len, pair))
+            yield pair
+        if not longest:  # before anything is overwritten
+            raise HeedfulError(
+                f"{report.read:,} lines hold no pair to join", hint="heedful corpus stats says why"
+            )
+
+    count = write_tsv(measured(), output)
+    found = [*report.lines(), f"{count:,} paragraphs to {output}, the longest of {longest:,} characters"]
+    most = CleaningConfig().max_characters
+    if longest > most:
+        found.append(f"to train on all of them: --set cleaning.max_characters={longest}, not {most:,}")
+    return found
+
+
+def _check(paths: Sequence[Path], output: Path) -> None:
+    check_inputs(paths)
+    check_writable(output)
+    if not output.name.lower().endswith((".tsv", ".tsv.gz")):
+        raise HeedfulError(f"{output} is written as TSV", hint="name it .tsv or .tsv.gz")
 
 
 def _records(paths: Sequence[Path]) -> Iterator[Record]:
