@@ -1,14 +1,18 @@
 """Models of plain text, from the command line: trained, taken up again, at work, and what they refuse."""
 
+import math
 from pathlib import Path
 
 import pytest
 import torch
 
 from heedful.bundle import Bundle
+from heedful.corpora.filters import Pair
 from heedful.corpora.grammar import generate
 from heedful.engines.plain_text import blanked
+from heedful.model.family import new_model
 from heedful.text.tokenizer import BLANK
+from heedful.training.validation import plain_scores
 from tests.conftest import run_heedful
 
 SETTINGS = [
@@ -81,6 +85,32 @@ def test_it_fills_in_blanks(masked: Path) -> None:
     assert chances[0] >= chances[1] >= chances[2] > 0
 
 
+def test_evaluation_beside_how_common_pieces_are(language: Path, masked: Path, tmp_path: Path) -> None:
+    others = tmp_path / "others.txt"
+    others.write_text("".join(f"{pair.source}\n" for pair in generate(300, seed=7)), encoding="utf-8")
+    for model, what in ((language, "pieces"), (masked, "hidden pieces")):
+        result = run_heedful("evaluate", model, others)
+        assert result.status == 0, result.err
+        head, loss, found, chance = result.out.splitlines()
+        assert head.startswith("300 lines")
+        assert head.endswith(what)
+        assert float(found.split()[1].rstrip("%")) > 2 * float(chance.split()[2].rstrip("%")) > 0
+        assert float(loss.split()[3]) < float(chance.split("perplexity ")[1].split()[0])
+
+
+def test_common_pieces_by_hand(masked: Path) -> None:
+    """All three pieces of a language model's only line: END once, and the word twice."""
+    config = Bundle.load(masked).config.model.model_copy(update={"family": "language"})
+    bundle = Bundle.load(masked)
+    [word] = bundle.tokenizer.target.encode("The")
+    text = bundle.tokenizer.target.decode([word, word])
+    assert bundle.tokenizer.target.encode(text) == [word, word]
+    found = plain_scores(new_model(config).eval(), bundle.tokenizer, [Pair(text, text)])
+    assert found.pieces == 3
+    assert found.common_accuracy == pytest.approx(2 / 3)
+    assert found.common_loss == pytest.approx(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
+
+
 @pytest.mark.parametrize(
     ("text", "blanks"), [("The __ is tired.", 1), ("__", 1), ("a ___b__ c", 2), ("no blank", 0)]
 )
@@ -99,6 +129,8 @@ def test_a_blank_is_one_piece(masked: Path, text: str, blanks: int) -> None:
         (["translate", "LANGUAGE", "a"], "this is a language model, which does not translate"),
         (["translate", "MASKED", "a"], "this is a masked language model"),
         (["serve", "LANGUAGE"], "this is a language model"),
+        (["evaluate", "LANGUAGE", "TEXTS", "--beam", "3"], "does not translate"),
+        (["evaluate", "MASKED", "/dev/null"], "no text in"),
         (["generate", "MASKED", "a"], "does not go on with a text"),
         (["fill", "LANGUAGE", "a __"], "does not fill in blanks"),
         (["fill", "MASKED", "a"], "there is no blank"),

@@ -192,11 +192,23 @@ def evaluate(
     device: Device = "auto",
     quiet: Quiet = False,
 ) -> None:
-    """Translate the source side and score it against the target side: BLEU, chrF, TER, loss."""
+    """Translate the source side and score it against the target side: BLEU, chrF, TER, loss.
+
+    A model of plain text (`train --task`) is given plain text: how well it predicts it.
+    """
     from heedful.commands.evaluate import evaluate_command
+    from heedful.commands.plain_text import evaluate_plain_command, is_plain
     from heedful.progress import Reporter
 
     search = {} if beam is None else {"beam": beam}
+    if is_plain(model):
+        if output or each or search or settings or engine != "exact":
+            raise HeedfulError(
+                f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
+            )
+        for line in evaluate_plain_command(model, pairs, device, Reporter(quiet=quiet)):
+            print(line)
+        return
     lines = evaluate_command(
         model,
         pairs,

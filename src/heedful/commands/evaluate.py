@@ -1,13 +1,13 @@
 """``heedful evaluate``: a model's scores on given pairs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
-from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
+from heedful.corpora.formats import DEFAULT_FIELDS, Record, check_inputs, read_pairs
 from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
@@ -65,20 +65,25 @@ def usable_pairs(
     paths: Sequence[Path], languages: tuple[str, str] | None, normalize: str, report: Reporter
 ) -> list[Pair]:
     """All pairs with both sides, duplicates and all: a test set is scored as it is."""
-    counts = CleaningReport()
-    as_it_is = CleaningConfig.checked(
-        {"max_characters": 0, "max_ratio": 0, "deduplicate": False, "normalize": normalize}
-    )
-    records = read_pairs(paths, fields=languages or DEFAULT_FIELDS)
-    pairs = list(clean(records, as_it_is, counts))
-    if counts.dropped:
-        for line in counts.lines():
-            report.warn(line)
+    pairs = usable(read_pairs(paths, fields=languages or DEFAULT_FIELDS), normalize, report)
     if not pairs:
         raise HeedfulError(
             f"no usable pair in {' and '.join(map(str, paths))}",
             hint="give one pair a line, source TAB target, or two parallel files",
         )
+    return pairs
+
+
+def usable(records: Iterable[Record], normalize: str, report: Reporter) -> list[Pair]:
+    """What stands in the files, but for faults and empty lines, of which a warning tells."""
+    counts = CleaningReport()
+    as_it_is = CleaningConfig.checked(
+        {"max_characters": 0, "max_ratio": 0, "deduplicate": False, "normalize": normalize}
+    )
+    pairs = list(clean(records, as_it_is, counts))
+    if counts.dropped:
+        for line in counts.lines():
+            report.warn(line)
     return pairs
 
 

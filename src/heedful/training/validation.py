@@ -84,6 +84,35 @@ def accuracy(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) 
     return right / max(tokens, 1)
 
 
+@dataclass(frozen=True, slots=True)
+class PlainScores:
+    """How well the pieces of a text are predicted: by a model, and by knowing how common each piece is."""
+
+    pieces: int
+    """That were to be predicted: all of the text, or the hidden ones."""
+    loss: float
+    accuracy: float
+    common_loss: float
+    """Of every piece by its share of these pieces: no other fixed list could do better."""
+    common_accuracy: float
+    """Of always the commonest of these pieces."""
+
+
+@torch.inference_mode()
+def plain_scores(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> PlainScores:
+    """Loss and accuracy on plain text, beside those of the best fixed list of probabilities."""
+    wanted = torch.cat([batch.target[batch.target != PAD] for batch in _batches(model, tokenizer, pairs)])
+    shares = wanted.bincount() / len(wanted)
+    shares = shares[shares > 0]
+    return PlainScores(
+        len(wanted),
+        pairs_loss(model, tokenizer, pairs),
+        accuracy(model, tokenizer, pairs),
+        -float((shares * shares.log()).sum()),
+        float(shares.max()),
+    )
+
+
 def _batches(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> Iterator[Batch]:
     make = batch_maker(model.config, tokenizer.source.size)
     sources = tokenizer.source.encode_batch([pair.source for pair in pairs])
