@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -84,15 +85,38 @@ def quick_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -
     return folder
 
 
-@pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, Result]":
-    """The folder of ``heedful demo``, trained once for all tests, and what the command said."""
+def trained_demo(base: Path) -> "tuple[Path, Result]":
+    """The folder of ``heedful demo``, trained once for all processes, and what the command said."""
     given = os.environ.get("HEEDFUL_DEMO")  # one that is trained already saves a minute
-    base = tmp_path_factory.getbasetemp()
-    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one for all test processes
     folder = Path(given) if given else base / "demo"
     with FileLock(base / "demo.lock"):
         done = run_heedful("demo", "-o", folder, seconds=900)
+    return folder, done
+
+
+def shared_folder(factory: pytest.TempPathFactory) -> Path:
+    """One for all test processes."""
+    base = factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests of the demo come last, and its training begins at once: nobody waits for it meanwhile."""
+    items.sort(key=needs_demo)  # stable: else as they stand
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0" and any(map(needs_demo, items)):
+        base = shared_folder(config._tmp_path_factory)  # type: ignore[attr-defined]
+        threading.Thread(target=trained_demo, args=[base], daemon=True).start()
+
+
+def needs_demo(item: pytest.Item) -> bool:
+    """Whether a test uses the demo's model."""
+    return "demo" in getattr(item, "fixturenames", ())
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> "tuple[Path, Result]":
+    """The folder of ``heedful demo``, and what the command said."""
+    folder, done = trained_demo(shared_folder(tmp_path_factory))
     assert done.status == 0, done.err
     return folder, done
 
