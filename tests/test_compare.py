@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.comparing import QUESTIONS
+from heedful.comparing import QUESTIONS, Result, measures
+from heedful.inspection.figures.comparison import comparison_figure
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
 from tests.conftest import QUICK_SETTINGS, run_heedful
@@ -72,3 +73,19 @@ def test_the_same_name_is_the_same_recipe() -> None:
         for name, settings in question.recipes.items():
             told = json.dumps(settings, sort_keys=True)
             assert seen.setdefault(name, told) == told
+
+
+@pytest.mark.parametrize("bleu", [{"BLEU": 12.0}, {}])
+def test_the_picture_shows_every_recipe_and_measure(bleu: dict[str, float]) -> None:
+    metrics = [{"tokens": 500, "seconds": 60.0}, {"seconds": 60.0, "validation_loss": 3.5, **bleu}]
+    results = [
+        Result("one", 1_234_567, 10, 500, 1.0, 345.0, 3.5, 12.25, 8.5),
+        Result("two", 1_000, 10, 500, 2.0, 4.5, 3.5, 1.5, 80.0),
+    ]
+    figure = comparison_figure({"one": metrics, "two": metrics}, measures(results))
+    figure.canvas.draw()
+    upper, lower = figure.subfigs
+    assert len(upper.axes) == (3 if bleu else 2)
+    assert [text.get_text() for text in upper.legends[0].get_texts()] == ["one", "two"]
+    shown = [[text.get_text() for text in axes.texts] for axes in lower.axes]
+    assert shown == [["12.2", "1.5"], ["1.23 M", "1,000"], ["345", "4.5"], ["8.5", "80"]]

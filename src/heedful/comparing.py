@@ -6,7 +6,7 @@ again with the same folder, finished models are kept and an interrupted one goes
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ def _model(**settings: Any) -> Settings:
     return {"model": settings}
 
 
+NO_POSITIONS = {"no-positions": _model(positions="none")}
 QUESTIONS = {
     "recurrence": Question(
         "Is attention all you need?",
@@ -57,7 +58,8 @@ QUESTIONS = {
         "sines and learned vectors are nearly identical (table 3, row E)",
         {
             BASELINE: {},
-            **{name: _model(positions=name) for name in ("learned", "relative", "rotary", "alibi", "none")},
+            **{name: _model(positions=name) for name in ("learned", "relative", "rotary", "alibi")},
+            **NO_POSITIONS,
         },
     ),
     "ablations": Question(
@@ -69,7 +71,7 @@ QUESTIONS = {
             "no-label-smoothing": {"training": {"label_smoothing": 0.0}},
             "no-dropout": _model(dropout=0.0),
             "no-scaling": _model(scaled_attention=False),
-            "none": _model(positions="none"),
+            **NO_POSITIONS,
             "no-residuals": _model(residuals=False),
         },
     ),
@@ -197,3 +199,14 @@ def table(results: Sequence[Result]) -> str:
     """
     rows = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1)), *map(_cells, results)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def measures(results: Sequence[Result]) -> dict[str, dict[str, float]]:
+    """What is drawn as bars: a measure of every recipe, by its title."""
+    chosen: dict[str, Callable[[Result], float]] = {
+        "BLEU (test, greedy)": lambda result: result.bleu,
+        "parameters": lambda result: result.parameters,
+        "learned tokens/s": lambda result: result.tokens_per_second,
+        "translated sentences/s": lambda result: result.sentences_per_second,
+    }
+    return {title: {result.name: of(result) for result in results} for title, of in chosen.items()}

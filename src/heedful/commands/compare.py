@@ -6,7 +6,7 @@ from pathlib import Path
 
 from heedful.commands.evaluate import usable_pairs
 from heedful.commands.training import run_settings
-from heedful.comparing import BASELINE, QUESTIONS, SENTENCES, Comparison, table
+from heedful.comparing import BASELINE, QUESTIONS, SENTENCES, Comparison, measures, table
 from heedful.config import Settings, merged, read_toml
 from heedful.corpora.filters import CleaningConfig, Pair
 from heedful.corpora.formats import check_inputs, languages_of
@@ -47,7 +47,7 @@ def compare_command(options: CompareOptions, report: Reporter) -> list[str]:
     text = table(results)
     write_text(options.folder / "comparison.md", text + "\n")
     runs = {name: read_metrics(metrics_path(options.folder / name)) for name in recipes}
-    save_figure(comparison_figure(runs), options.folder / "comparison.png")
+    save_figure(comparison_figure(runs, measures(results)), options.folder / "comparison.png")
     asked = [QUESTIONS[name] for name in options.questions]
     return [
         text,

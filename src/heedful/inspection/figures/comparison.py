@@ -4,38 +4,73 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure, SubFigure
 
 from heedful.inspection.figures.style import LINES, styled
 from heedful.inspection.metrics import Metrics
 
 STYLES = ("-", "--", ":", "-.")
+CURVES, AROUND_BARS, BAR = 4.8, 0.6, 0.26
+"""Heights in inches."""
+
+Bars = Mapping[str, Mapping[str, float]]
+"""Title of a measure to its value for each training."""
 
 
 @styled
-def comparison_figure(runs: Mapping[str, Metrics]) -> Figure:
-    """Validation loss by tokens and by minutes, and BLEU by tokens, a curve for each training."""
-    figure = Figure((13, 4.6), layout="constrained")
-    by_tokens, by_time, scores = figure.subplots(1, 3)
-    for number, (name, metrics) in enumerate(runs.items()):
+def comparison_figure(runs: Mapping[str, Metrics], bars: Bars) -> Figure:
+    """A curve for each training, by tokens and by minutes; under them their measures as bars."""
+    below = AROUND_BARS + BAR * len(runs)
+    figure = Figure((13, CURVES + below), layout="constrained")
+    upper, lower = figure.subfigures(2, 1, height_ratios=[CURVES, below])
+    _draw_curves(upper, runs)
+    _draw_bars(lower, list(runs), bars)
+    return figure
+
+
+def _draw_curves(figure: SubFigure, runs: Mapping[str, Metrics]) -> None:
+    examined = {name: _examinations(metrics) for name, metrics in runs.items()}
+    # Without examinations by translating there is no such curve.
+    scored = any("BLEU" in point for points in examined.values() for point in points)
+    by_tokens, by_time, *scores = figure.subplots(1, 3 if scored else 2)
+    for number, (name, points) in enumerate(examined.items()):
         look = {"color": LINES[number % len(LINES)], "linestyle": STYLES[number // len(LINES) % len(STYLES)]}
-        points = _examinations(metrics)
         _draw(by_tokens, points, "tokens", "validation_loss", name, look)
         _draw(by_time, points, "minutes", "validation_loss", name, look)
-        _draw(scores, points, "tokens", "BLEU", name, look)
+        for axes in scores:
+            _draw(axes, points, "tokens", "BLEU", name, look)
     by_tokens.set(title="Validation loss by tokens", xlabel="target tokens", ylabel="nats a token")
     by_time.set(title="Validation loss by time", xlabel="minutes")
-    scores.set(title="BLEU by tokens", xlabel="target tokens")
-    for axes in (by_tokens, by_time, scores):
-        axes.grid(True)
-        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
-    for axes in (by_tokens, scores):
+    by_time.xaxis.set_major_formatter(lambda value, _: f"{value:,.6g}")
+    for axes in scores:
+        axes.set(title="BLEU by tokens (validation, greedy)", xlabel="target tokens")
+    for axes in (by_tokens, *scores):
         axes.xaxis.set_major_formatter(
             lambda value, _: f"{value / 1e6:g} M" if value >= 1e5 else f"{value:,.0f}"
         )
     handles, labels = by_tokens.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=6, frameon=False)
-    return figure
+
+
+def _draw_bars(figure: SubFigure, names: Sequence[str], bars: Bars) -> None:
+    every = figure.subplots(1, len(bars), sharey=True, squeeze=False)[0]
+    for axes, (title, values) in zip(every, bars.items(), strict=True):
+        drawn = axes.barh(names, [values[name] for name in names], color=LINES[0], height=0.7)
+        axes.bar_label(drawn, fmt=_short, padding=3)
+        axes.set(title=title, xticks=[])
+        axes.margins(x=0.25, y=0.02)
+        axes.grid(False)
+    every[0].invert_yaxis()  # the first recipe on top, as in the table
+
+
+def _short(value: float) -> str:
+    """
+    >>> [_short(value) for value in (1566208, 3421.7, 28.44, 0.5)]
+    ['1.57 M', '3,422', '28.4', '0.5']
+    """
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} M"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _examinations(metrics: Metrics) -> list[dict[str, float]]:
