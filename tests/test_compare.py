@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from heedful.comparing import QUESTIONS, Result, measures
-from heedful.inspection.figures.comparison import comparison_figure
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
+from heedful.inspection.figures.comparison import comparison_figure
 from tests.conftest import QUICK_SETTINGS, run_heedful
 
 

@@ -22,7 +22,7 @@ def comparison_figure(runs: Mapping[str, Metrics], bars: Bars) -> Figure:
     """A curve for each training, by tokens and by minutes; under them their measures as bars."""
     below = AROUND_BARS + BAR * len(runs)
     figure = Figure((13, CURVES + below), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, height_ratios=[CURVES, below])
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[CURVES, below])[:, 0]
     _draw_curves(upper, runs)
     _draw_bars(lower, list(runs), bars)
     return figure
