@@ -56,7 +56,7 @@ def test_records_know_their_place(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "a\tb\nc\td\tCC-BY Tatoeba #1\tmore")
     assert list(read_pairs([path])) == [
         Record("pairs.tsv", 1, "a", "b"),
-        Record("pairs.tsv", 2, "c", "d"),
+        Record("pairs.tsv", 2, "c", "d", heads="CC-BY Tatoeba #1"),
     ]
 
 

@@ -40,7 +40,7 @@ class Architecture(Config):
     ] = "sinusoidal"
     """How words know their places: vectors added to the embeddings (the sines of section 3.5, or a learned
     table), or distances within self-attention (relative: Shaw et al. 2018; rotary; alibi), or not at all.
-    tree and relative-tree also know places in a dependency tree, which the corpus must have (docs/family.md)."""
+    tree and relative-tree also know places in a dependency tree, which the corpus must have (docs/family)."""
     relative_distance: int = Field(16, ge=1, le=10_000)
     """Relative positions: the distance from which on all are the same [k]."""
     longest: int = Field(1024, ge=8, le=1_000_000)
