@@ -40,7 +40,7 @@ class Architecture(Config):
     ] = "sinusoidal"
     """How words know their places: vectors added to the embeddings (the sines of section 3.5, or a learned
     table), or distances within self-attention (relative: Shaw et al. 2018; rotary; alibi), or not at all.
-    tree and relative-tree also know places in a dependency tree, which the corpus must have (docs/family)."""
+    tree and relative-tree read places in a dependency tree too, from the corpus (docs/family.md)."""
     relative_distance: int = Field(16, ge=1, le=10_000)
     """Relative positions: the distance from which on all are the same [k]."""
     longest: int = Field(1024, ge=8, le=1_000_000)
@@ -103,7 +103,7 @@ class Architecture(Config):
             if getattr(self, name) != "full" and self.positions in INNER_POSITIONS:
                 raise ValueError(
                     f"{name} = {getattr(self, name)} does not go with {self.positions} positions\n"
-                    "positions could be sinusoidal, learned or none"
+                    "positions could be sinusoidal, learned, tree or none"
                 )
         if self.encoder_attention == "bigbird" and not self.window_blocks % 2:
             raise ValueError(f"a window around a block has an odd number of blocks, not {self.window_blocks}")
