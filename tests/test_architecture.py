@@ -26,7 +26,7 @@ LAYERS = [
     {"model", "text"},
     {"config"},
     {"files"},
-    {"errors", "process", "progress"},
+    {"errors", "places", "process", "progress"},
 ]
 """From top to bottom; names in one set ignore each other."""
 

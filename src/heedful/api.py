@@ -6,11 +6,11 @@ from pathlib import Path
 from heedful.bundle import Bundle
 from heedful.choosing import chooser, possible
 from heedful.config import Settings, merged
-from heedful.corpora.formats import check_inputs, check_texts, languages_of
+from heedful.corpora.formats import check_inputs, check_room_for_heads, check_texts, languages_of
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.loading import load
-from heedful.model.config import PLAIN
+from heedful.model.config import PLAIN, TREE_POSITIONS
 from heedful.progress import Reporter
 from heedful.training.devices import chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
@@ -40,10 +40,14 @@ def train(
             "this family learns from plain text, not from pairs", hint="--task language or mask"
         )
     training = _paths(pairs)
-    inputs = Inputs(training, _paths(validation), languages or languages_of(training))
+    trees = (settings or {}).get("model", {}).get("positions") in TREE_POSITIONS
+    inputs = Inputs(training, _paths(validation), languages or languages_of(training), trees=trees)
     for paths in (inputs.training, inputs.validation):
         if paths or paths is inputs.training:
             check_inputs(paths)
+    if trees:
+        check_room_for_heads(inputs.training)
+        check_room_for_heads(inputs.validation)
     return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
 
 

@@ -18,11 +18,13 @@ from typing import TYPE_CHECKING, Literal, cast
 from safetensors import SafetensorError
 
 from heedful.config import Config
+from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
 from heedful.model.config import PLAIN, ModelConfig
 from heedful.text.tokenizer import PairTokenizer
+from heedful.text.trees import encoded_sources, with_heads
 
 if TYPE_CHECKING:
     import torch
@@ -118,6 +120,20 @@ class Bundle:
         """The model itself, whatever it does, read now if it was not."""
         found = self.weights
         return found.read() if isinstance(found, UnreadModel) else found
+
+    def source_ids(self, text: str) -> list[int]:
+        """What the model reads of a source text, without END.
+
+        After a tab a model of trees takes the heads of the words; for others a tab is a space.
+        """
+        sentence, heads = self.source_parts(text)
+        given = with_heads(clean_sentence(sentence, self.config.normalize), heads)
+        return encoded_sources(self.tokenizer.source, [given])[0]
+
+    def source_parts(self, text: str) -> tuple[str, str]:
+        """The sentence, and the heads of its words if the model reads trees and they are given."""
+        sentence, _, heads = text.partition("\t") if self.config.model.trees else (text, "", "")
+        return sentence, " ".join(heads.split())
 
     def read(self) -> "Bundle":
         """The same with its weights in memory, whatever becomes of its folder."""

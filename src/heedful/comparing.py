@@ -140,7 +140,9 @@ class Comparison:
     def _examined(self, name: str, folder: Path) -> Result:
         engine = load(folder, device="cpu", engine="pytorch")
         metrics = [each for each in read_metrics(metrics_path(folder)) if "tokens_per_second" in each]
-        bleu, speed = _translated(engine, self.test)
+        trees = engine.bundle.config.model.trees
+        test = [pair if trees else pair._replace(heads="") for pair in self.test]
+        bleu, speed = _translated(engine, test)
         return Result(
             name,
             engine.bundle.model.parameter_count(),
@@ -148,7 +150,7 @@ class Comparison:
             metrics[-1]["tokens"],
             metrics[-1]["seconds"] / 60,
             metrics[-1]["tokens"] / max(metrics[-1]["seconds"], 1e-9),
-            pairs_loss(engine.bundle.model, engine.bundle.tokenizer, self.test),
+            pairs_loss(engine.bundle.model, engine.bundle.tokenizer, test),
             bleu,
             speed,
         )
@@ -157,7 +159,7 @@ class Comparison:
 def _translated(engine: Engine, test: Sequence[Pair]) -> tuple[float, float]:
     """BLEU and sentences a second."""
     search = engine.bundle.config.search.model_copy(update={"beam": 1, "method": "beam"})
-    sources = [pair.source for pair in test]
+    sources = [pair.read for pair in test]
     engine.translate(sources[:1], search)  # what is loaded at first use
     started = time.perf_counter()
     texts = [found.text for found in engine.translate(sources, search)]

@@ -10,7 +10,7 @@ from heedful.errors import HeedfulError
 
 def cleaned(*pairs: tuple[str, str], **settings: object) -> tuple[list[Pair], CleaningReport]:
     report = CleaningReport()
-    records = [Record("train.tsv", number, *pair) for number, pair in enumerate(pairs, start=1)]
+    records = [Record("train.tsv", number, *pair[:2]) for number, pair in enumerate(pairs, start=1)]
     return list(clean(records, CleaningConfig.checked(settings), report)), report
 
 
@@ -40,7 +40,7 @@ def test_each_reason_is_counted_with_its_places() -> None:
 def test_limits_are_exact() -> None:
     pairs = [("語" * 7, "x" * 42), ("語" * 7, "x" * 43), ("x" * 50, "y" * 51), ("x" * 51, "y" * 51)]
     kept, report = cleaned(*pairs, max_characters=50, max_ratio=6)
-    assert kept == [pairs[0]]
+    assert kept == [Pair(*pairs[0])]
     assert report.dropped == {"length ratio": 1, "too long": 2}
 
 
@@ -54,14 +54,14 @@ def test_zero_switches_limits_off() -> None:
 
 
 def test_duplicates_only_when_both_sides_agree() -> None:
-    pairs = [("a", "b"), ("a", "c"), ("a", "b"), ("ab", "c"), ("a", "bc")]
-    assert cleaned(*pairs)[0] == [("a", "b"), ("a", "c"), ("ab", "c"), ("a", "bc")]
+    pairs = [Pair("a", "b"), Pair("a", "c"), Pair("a", "b"), Pair("ab", "c"), Pair("a", "bc")]
+    assert cleaned(*pairs)[0] == [Pair("a", "b"), Pair("a", "c"), Pair("ab", "c"), Pair("a", "bc")]
     assert cleaned(*pairs, deduplicate=False)[0] == pairs
 
 
 def test_normalization_joins_accents() -> None:
-    assert cleaned(("cafe\u0301", "x"))[0] == [("caf\u00e9", "x")]
-    assert cleaned(("cafe\u0301", "x"), normalize="none")[0] == [("cafe\u0301", "x")]
+    assert cleaned(("cafe\u0301", "x"))[0] == [Pair("caf\u00e9", "x")]
+    assert cleaned(("cafe\u0301", "x"), normalize="none")[0] == [Pair("cafe\u0301", "x")]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_records_know_their_place(tmp_path: Path) -> None:
     path = write(tmp_path / "pairs.tsv", "a\tb\nc\td\tCC-BY Tatoeba #1\tmore")
     assert list(read_pairs([path])) == [
         Record("pairs.tsv", 1, "a", "b"),
-        Record("pairs.tsv", 2, "c", "d"),
+        Record("pairs.tsv", 2, "c", "d", heads="CC-BY Tatoeba #1"),
     ]
 
 
@@ -320,3 +320,20 @@ def test_any_bytes_can_be_read(tmp_path_factory: pytest.TempPathFactory, content
     records = list(read_pairs([path]))
     assert len(records) == lines.count_lines(path)
     assert all((record.source is None) == bool(record.fault) for record in records)
+
+
+@pytest.mark.parametrize(
+    ("heads", "expected"),
+    [
+        ("[2, 0]", "2 0"),
+        ("[]", ""),
+        ('"2 0"', "2 0"),
+        ("[true]", "True"),
+        ('{"a": 1}', "{'a': 1}"),
+        ("null", "None"),
+    ],
+)
+def test_heads_of_json(tmp_path: Path, heads: str, expected: str) -> None:
+    """What is no list of numbers is no list of heads either: cleaning finds that."""
+    path = write(tmp_path / "pairs.jsonl", f'{{"source": "a b", "target": "c", "heads": {heads}}}\n')
+    assert [record.heads for record in read_pairs([path])] == [expected]

@@ -6,6 +6,7 @@ import pytest
 
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
+from heedful.places import LIMIT
 
 PAIRS = [([3, 4, 5], [6]), ([], [7, 8]), ([900], []), ([65_534], [1, 2, 3, 4, 5])]
 
@@ -114,3 +115,10 @@ def test_an_impossible_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HeedfulError, match="cannot write token store"):
         StoreWriter(tmp_path / "file" / "store", 9, 9)
+
+
+def test_ids_that_carry_trees(tmp_path: Path) -> None:
+    pairs = [([LIMIT - 1, 5], [6]), ([0], [99])]
+    store = TokenStore.open(written(tmp_path, pairs, LIMIT))
+    assert contents(store) == pairs
+    assert store.summary.dtype == "uint64"

@@ -76,6 +76,8 @@ VARIANTS = list(
 
 REFUSED = {
     "alibi": "model.positions = 'alibi'",
+    "tree": "model.positions = 'tree'",
+    "relative-tree": "model.positions = 'relative-tree'",
     "no-residuals": "model.residuals = False",
     "no-residuals-pre": "model.residuals = False",
     "bigbird": "model.encoder_attention = 'bigbird'",

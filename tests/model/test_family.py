@@ -8,7 +8,7 @@ from heedful.errors import HeedfulError
 from heedful.model.config import PAD, Architecture
 from heedful.model.transformer import Transformer
 from tests.model.test_transformer import close, new_model, padded_ids
-from tests.model.variants import VARIANTS
+from tests.model.variants import VARIANTS, in_trees
 
 EVERY = pytest.mark.parametrize("name", VARIANTS)
 
@@ -20,7 +20,8 @@ def variant(name: str, seed: int = 5) -> Transformer:
 @EVERY
 def test_padding_changes_nothing(name: str) -> None:
     model = variant(name)
-    source, target = padded_ids([13, 4, 1], 19), padded_ids([9, 9, 9], 23, start=True)
+    source = in_trees(name, padded_ids([13, 4, 1], 19))
+    target = padded_ids([9, 9, 9], 23, start=True)
     wider, longer = F.pad(source, (0, 3), value=PAD), F.pad(target, (0, 2), value=PAD)
     close(model.encode(wider)[:, :13][source != PAD], model.encode(source)[source != PAD])
     close(model(wider, longer)[:, :9], model(source, target))
@@ -29,7 +30,8 @@ def test_padding_changes_nothing(name: str) -> None:
 @EVERY
 def test_company_and_order_change_nothing(name: str) -> None:
     model, lengths = variant(name), [13, 8, 1]
-    source, target = padded_ids(lengths, 19), padded_ids([9, 9, 9], 23, start=True)
+    source = in_trees(name, padded_ids(lengths, 19))
+    target = padded_ids([9, 9, 9], 23, start=True)
     together, order = model(source, target), torch.tensor([2, 0, 1])
     close(model(source[order], target[order]), together[order])
     for row, length in enumerate(lengths):
@@ -55,7 +57,8 @@ def test_the_future_never_reaches_the_past(name: str) -> None:
 @EVERY
 def test_steps_are_teacher_forcing(name: str) -> None:
     model = variant(name)
-    source, target = padded_ids([13, 4, 1], 19), padded_ids([12, 12, 12], 23, start=True)
+    source = in_trees(name, padded_ids([13, 4, 1], 19))
+    target = padded_ids([12, 12, 12], 23, start=True)
     whole = model.logits(model(source, target)).log_softmax(-1)
     state = model.start(source)
     for position in range(12):
@@ -66,7 +69,7 @@ def test_steps_are_teacher_forcing(name: str) -> None:
 @EVERY
 def test_looking_changes_nothing(name: str) -> None:
     model = variant(name)
-    source, target = padded_ids([13, 4], 19), padded_ids([9, 9], 23, start=True)
+    source, target = in_trees(name, padded_ids([13, 4], 19)), padded_ids([9, 9], 23, start=True)
     seen: dict[str, torch.Tensor] = {}
     assert torch.equal(model(source, target, seen.__setitem__), model(source, target))
     for key, weights in seen.items():
@@ -83,6 +86,7 @@ def test_it_can_learn_by_heart(name: str) -> None:
     target = F.pad(source.flip(1), (0, 1), value=1)
     if VARIANTS[name].get("positions") == "none":  # the decoder, which reads from the left, still knows it
         source = torch.arange(10)[:, None] + 2
+    source = in_trees(name, source)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
     first = float(-model.score(source, target).detach().mean())
     for _ in range(150):
@@ -101,6 +105,10 @@ def test_it_can_learn_by_heart(name: str) -> None:
         ({"decoder_attention": "bigbird", "positions": "alibi"}, "does not go with alibi positions"),
         ({"encoder_attention": "bigbird", "window_blocks": 2}, "odd number of blocks"),
         ({"positions": "rotary", "width": 15, "heads": 5}, "even number of channels"),
+        ({"positions": "tree", "width": 15, "heads": 5}, "even width"),
+        ({"positions": "tree", "family": "gru"}, "does not read trees"),
+        ({"positions": "relative-tree", "family": "mask"}, "does not read trees"),
+        ({"positions": "relative-tree", "encoder_attention": "bigbird"}, "does not go with relative-tree"),
     ],
 )
 def test_what_cannot_be(settings: dict[str, object], problem: str) -> None:

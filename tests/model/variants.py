@@ -2,6 +2,12 @@
 
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from heedful.model.config import PAD, TREE_POSITIONS
+from heedful.places import packed
+
 VARIANTS: dict[str, dict[str, Any]] = {
     "paper": {},
     "pre-norm": {"norm": "pre"},
@@ -9,6 +15,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "relative": {"positions": "relative", "relative_distance": 3},
     "rotary": {"positions": "rotary"},
     "alibi": {"positions": "alibi"},
+    "tree": {"positions": "tree"},
+    "relative-tree": {"positions": "relative-tree", "relative_distance": 3},
     "nowhere": {"positions": "none"},
     "rms": {"normalization": "rms"},
     "rms-pre": {"normalization": "rms", "norm": "pre"},
@@ -34,3 +42,25 @@ VARIANTS: dict[str, dict[str, Any]] = {
     },
     "linformer": {"encoder_attention": "linformer", "projected_length": 3},
 }
+
+
+def in_trees(name: str, ids: Tensor) -> Tensor:
+    """The padded ids, with a random tree in each but the last sentence if the variant reads trees.
+
+    Words have one to three pieces; the last piece before the padding, the end, is in no word.
+    """
+    if VARIANTS[name].get("positions") not in TREE_POSITIONS:
+        return ids
+    placed = ids.clone()
+    for row, sentence in enumerate(ids[:-1]):
+        length = int((sentence != PAD).sum()) - 1
+        words = (torch.rand(length) < 0.6).cumsum(0).clamp(min=1).tolist()
+        count = max(words, default=0)
+        order = torch.randperm(count).tolist()  # a word hangs on one that comes before it here
+        heads = {
+            word + 1: order[int(torch.randint(place, ()))] + 1 if place else 0
+            for place, word in enumerate(order)
+        }
+        for place, word in enumerate(words):
+            placed[row, place] = packed(int(sentence[place]), word, heads[word])
+    return placed

@@ -12,8 +12,20 @@ from tests.page.views import DRAWN, link, visit
 from tests.server.serving import serve_process
 
 TEXT = "The animals crossed the street because they were tired."
-SHOWN = ["relative", "rotary", "alibi", "rms-pre", "unscaled", "no-residuals", "bigbird", "linformer"]
+SHOWN = [
+    "relative",
+    "rotary",
+    "alibi",
+    "tree",
+    "relative-tree",
+    "rms-pre",
+    "unscaled",
+    "no-residuals",
+    "bigbird",
+    "linformer",
+]
 ABOUT = {"relative": "for each distance", "rotary": "turns pairs", "alibi": "own slope"}
+ABOUT |= {"tree": "depth in the dependency tree", "relative-tree": "distance in its dependency tree"}
 WITHOUT = {"training"}
 """Views that a model without snapshots of its training leaves empty."""
 

@@ -29,8 +29,8 @@ def test_every_pair_is_learned_or_held_out(grammar_pairs: Path, tmp_path: Path) 
         )
         for i in range(len(result.training))
     }
-    held_out = {tuple(pair) for pair in result.validation}
-    everything = {tuple(pair) for pair in cleaned_pairs(grammar_pairs)}
+    held_out = {(pair.source, pair.target) for pair in result.validation}
+    everything = {(pair.source, pair.target) for pair in cleaned_pairs(grammar_pairs)}
     assert learned | held_out == everything
     assert not {source for source, _ in learned} & {source for source, _ in held_out}
     assert not {target for _, target in learned} & {target for _, target in held_out}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 from heedful.bundle import Bundle
 from heedful.corpora.filters import spaced_words
@@ -22,13 +23,24 @@ from heedful.inspection.trace import Trace, in_words, trace
 from heedful.loading import load
 from heedful.progress import Reporter
 from heedful.text.links import Link, pharaoh
+from heedful.text.trees import heads_fault, with_heads
 
 CLEARLY = 0.02
 """By how much another aligner must agree more with the dictionary, itself a guess, to be taken."""
 EXAMINED, FEWEST = 300, 50
 """Pairs on which the aligner is chosen, when none is named; with fewer than the second it is not chosen."""
 
-Words = tuple[list[str], list[str]]
+
+class Words(NamedTuple):
+    """Those of a pair, and the heads of the source's if the model reads trees and they are given."""
+
+    source: list[str]
+    target: list[str]
+    heads: str = ""
+
+    def traced(self, bundle: Bundle) -> Trace:
+        """The pass of the pair."""
+        return trace(bundle, with_heads(" ".join(self.source), self.heads), " ".join(self.target))
 
 
 def alignments_command(
@@ -87,22 +99,26 @@ def _named(bundle: Bundle, layer: int | None, head: int | None, *, reads: bool) 
 
 
 def read_words(paths: Sequence[Path], bundle: Bundle) -> Iterator[Words]:
-    """The words of every pair; both lists are empty where a line holds no pair, so that lines keep step."""
+    """The words of every pair; both lists are empty where a line holds no pair, so that lines keep step.
+
+    So they are where heads do not fit; without any, the model reads the sentence without a tree.
+    """
     for record in read_pairs(paths, fields=bundle.config.languages or DEFAULT_FIELDS):
         source, target = (
             spaced_words(side or "", bundle.config.normalize) for side in (record.source, record.target)
         )
-        yield (source, target) if source and target else ([], [])
+        heads = " ".join(record.heads.split()) if bundle.config.model.trees else ""
+        fits = source and target and not (heads and heads_fault(" ".join(source), heads))
+        yield Words(source, target, heads) if fits else Words([], [])
 
 
 def seen_in_words(bundle: Bundle, words: Words) -> Trace:
     """The pass of a pair, in the words between spaces."""
-    seen = trace(bundle, " ".join(words[0]), " ".join(words[1]))
-    return in_words(bundle, seen.only_cross(), words[0], words[1])
+    return in_words(bundle, words.traced(bundle).only_cross(), words.source, words.target)
 
 
 def _found(bundle: Bundle, some: Sequence[Words], report: Reporter) -> Aligner:
-    usable = [words for words in some if words[0]]
+    usable = [words for words in some if words.source]
     if not usable:
         raise HeedfulError("no pair has words on both sides", hint="a pair a line, source TAB target")
     traces = [
@@ -126,7 +142,7 @@ def chosen_aligner(bundle: Bundle, traces: Sequence[Trace]) -> tuple[Aligner, st
 
 def _aligned(bundle: Bundle, aligner: Aligner, given: Iterator[Words]) -> Iterator[list[Link]]:
     for words in given:
-        yield aligner.links(seen_in_words(bundle, words)) if words[0] else []
+        yield aligner.links(seen_in_words(bundle, words)) if words.source else []
 
 
 def _kept(links: Iterator[list[Link]], kept: list[list[Link]]) -> Iterator[list[Link]]:

@@ -9,12 +9,13 @@ from heedful.commands.training import run_settings
 from heedful.comparing import BASELINE, QUESTIONS, SENTENCES, Comparison, measures, table
 from heedful.config import Settings, merged, read_toml
 from heedful.corpora.filters import CleaningConfig, Pair
-from heedful.corpora.formats import check_inputs, languages_of
+from heedful.corpora.formats import check_inputs, check_room_for_heads, languages_of
 from heedful.errors import HeedfulError
 from heedful.files import write_text
 from heedful.inspection.figures.comparison import comparison_figure
 from heedful.inspection.figures.style import save_figure
 from heedful.inspection.metrics import metrics_path, read_metrics
+from heedful.model.config import TREE_POSITIONS
 from heedful.presets import PRESETS
 from heedful.progress import Reporter
 
@@ -41,7 +42,10 @@ def compare_command(options: CompareOptions, report: Reporter) -> list[str]:
     settings = _budget(options)
     recipes = _recipes(options)
     check_inputs(options.pairs)
-    test = _test(options.test or options.validation, report)
+    trees = any(
+        each.get("model", {}).get("positions") in TREE_POSITIONS for each in (settings, *recipes.values())
+    )
+    test = _test(options.test or options.validation, report, trees=trees)
     comparison = Comparison(options.pairs, options.validation, test, settings, options.folder)
     results = comparison.run(recipes, report)
     text = table(results)
@@ -101,8 +105,12 @@ def _recipes(options: CompareOptions) -> dict[str, Settings]:
     return found
 
 
-def _test(paths: Sequence[Path], report: Reporter) -> list[Pair]:
+def _test(paths: Sequence[Path], report: Reporter, *, trees: bool) -> list[Pair]:
+    """With the heads of words, if one of the models reads trees."""
     if not paths:
         raise HeedfulError("there is nothing to score on", hint="give --test or -v with sentence pairs")
     check_inputs(paths)
-    return usable_pairs(paths, languages_of(tuple(paths)), CleaningConfig().normalize, report)[:SENTENCES]
+    if trees:
+        check_room_for_heads(paths)
+    languages, normalize = languages_of(tuple(paths)), CleaningConfig().normalize
+    return usable_pairs(paths, languages, normalize, report, trees=trees)[:SENTENCES]

@@ -19,7 +19,7 @@ def corpus_statistics(paths: Sequence[Path]) -> list[str]:
     report = CleaningReport()
     sides: list[dict[str, int]] = [{"words": 0, "characters": 0, "longest": 0} for _ in range(2)]
     for pair in clean(_records(paths), CleaningConfig(), report):
-        for side, text in zip(sides, pair, strict=True):
+        for side, text in zip(sides, (pair.source, pair.target), strict=True):
             side["words"] += len(text.split())
             side["characters"] += len(text)
             side["longest"] = max(side["longest"], len(text))

@@ -7,7 +7,13 @@ from typing import Any
 
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
-from heedful.corpora.formats import DEFAULT_FIELDS, Record, check_inputs, read_pairs
+from heedful.corpora.formats import (
+    DEFAULT_FIELDS,
+    Record,
+    check_inputs,
+    check_room_for_heads,
+    read_pairs,
+)
 from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
@@ -37,10 +43,13 @@ def evaluate_command(
             check_writable(path)
     loaded = load(model, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, settings)
-    test = usable_pairs(pairs, loaded.bundle.config.languages, loaded.bundle.config.normalize, report)
+    config = loaded.bundle.config
+    if config.model.trees:
+        check_room_for_heads(pairs)
+    test = usable_pairs(pairs, config.languages, config.normalize, report, trees=config.model.trees)
     found = list(
         report.track(
-            translate_lines(loaded, (pair.source for pair in test), settled, waiting=False),
+            translate_lines(loaded, (pair.read for pair in test), settled, waiting=False),
             "translating",
             len(test),
             "lines",
@@ -62,25 +71,33 @@ def evaluate_command(
 
 
 def usable_pairs(
-    paths: Sequence[Path], languages: tuple[str, str] | None, normalize: str, report: Reporter
+    paths: Sequence[Path],
+    languages: tuple[str, str] | None,
+    normalize: str,
+    report: Reporter,
+    *,
+    trees: bool = False,
 ) -> list[Pair]:
-    """All pairs with both sides, duplicates and all: a test set is scored as it is."""
-    pairs = usable(read_pairs(paths, fields=languages or DEFAULT_FIELDS), normalize, report)
+    """All pairs with both sides (and heads), duplicates and all: a test set is scored as it is."""
+    records = read_pairs(paths, fields=languages or DEFAULT_FIELDS)
+    pairs = usable(records, normalize, report, trees=trees)
     if not pairs:
         raise HeedfulError(
             f"no usable pair in {' and '.join(map(str, paths))}",
-            hint="give one pair a line, source TAB target, or two parallel files",
+            hint="give one pair a line, source TAB target TAB heads"
+            if trees
+            else "give one pair a line, source TAB target, or two parallel files",
         )
     return pairs
 
 
-def usable(records: Iterable[Record], normalize: str, report: Reporter) -> list[Pair]:
+def usable(records: Iterable[Record], normalize: str, report: Reporter, *, trees: bool = False) -> list[Pair]:
     """What stands in the files, but for faults and empty lines, of which a warning tells."""
     counts = CleaningReport()
     as_it_is = CleaningConfig.checked(
         {"max_characters": 0, "max_ratio": 0, "deduplicate": False, "normalize": normalize}
     )
-    pairs = list(clean(records, as_it_is, counts))
+    pairs = list(clean(records, as_it_is, counts, trees=trees))
     if counts.dropped:
         for line in counts.lines():
             report.warn(line)
@@ -88,7 +105,7 @@ def usable(records: Iterable[Record], normalize: str, report: Reporter) -> list[
 
 
 def _write_each(path: Path, engine: Engine, pairs: Sequence[Pair], found: Sequence[Translation]) -> None:
-    references = engine.score([pair.source for pair in pairs], [pair.target for pair in pairs])
+    references = engine.score([pair.read for pair in pairs], [pair.target for pair in pairs])
     rows = ["source\treference\ttranslation\treference log-probability\ttranslation log-probability\n"]
     for pair, reference, translation in zip(pairs, references, found, strict=True):
         best = translation.alternatives[0]

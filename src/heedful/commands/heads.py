@@ -28,11 +28,11 @@ def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Re
     """What every head mostly does, on the first pairs of some files."""
     check_inputs(pairs)
     bundle = load(model, device=device, engine="pytorch").bundle
-    some = [words for words in islice(read_words(pairs, bundle), EXAMINED) if words[0]]
+    some = [words for words in islice(read_words(pairs, bundle), EXAMINED) if words.source]
     if not some:
         raise HeedfulError("no usable pair", hint="a pair a line, source TAB target, or two parallel files")
     tracked = report.track(some, "reading", len(some), "pairs")
-    profiles = head_profiles(trace(bundle, " ".join(source), " ".join(target)) for source, target in tracked)
+    profiles = head_profiles(words.traced(bundle) for words in tracked)
     aligner, reason = chosen_aligner(bundle, [seen_in_words(bundle, words) for words in some])
     notes = [f"The aligner is {aligner.name} ({reason})."]
     return Explanation(

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TextIO
 from uuid import uuid4
 
-from heedful.bundle import PARTS
+from heedful.bundle import PARTS, Bundle
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.commands.resuming import by_column, by_field, by_order, of_file, resumed
+from heedful.corpora.filters import clean_sentence
 from heedful.corpora.formats import check_readable
 from heedful.corpora.lines import STANDARD_INPUT, count_lines, read_lines
 from heedful.decoding.config import SearchConfig
@@ -22,6 +23,7 @@ from heedful.files import check_writable
 from heedful.loading import load
 from heedful.progress import Reporter, Task
 from heedful.text.links import pharaoh
+from heedful.text.trees import SHAPE, heads_fault
 
 FORMATS = ("text", "tsv", "jsonl")
 
@@ -56,8 +58,13 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         options.model, device=options.device, engine=engine_name(options.engine), workers=options.workers
     )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
+    lines = _given(options, report)
+    treeless = _Treeless(engine.bundle)
+    if engine.bundle.config.model.trees:
+        lines = treeless.noted(lines)
     if options.stream:
-        _stream(engine, _given(options, report), search, options.prefix)
+        _stream(engine, lines, search, options.prefix)
+        treeless.tell(report)
         return
     form = options.form or ("tsv" if search.n_best > 1 or options.scores or options.alignments else "text")
     if form == "text" and (search.n_best > 1 or options.scores or options.alignments):
@@ -65,7 +72,9 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
     if options.source or not sys.stdout.isatty():
         report.say(f"engine: {engine.name}")
     work = _Work(engine, search, options.prefix, form, options.alignments)
-    incomplete = _to_file(work, options, report) if options.output else _to_screen(work, options, report)
+    write = _to_file if options.output else _to_screen
+    incomplete = write(work, lines, options, report)
+    treeless.tell(report)
     if incomplete:
         report.warn(
             f"{incomplete:,} translations stopped at the longest length "
@@ -102,14 +111,40 @@ class _Work:
         )
 
 
-def _to_screen(work: _Work, options: TranslateOptions, report: Reporter) -> int:
-    found: Iterable[Translation] = work.translated(_given(options, report), waiting=True)
+class _Treeless:
+    """The lines that a model of trees gets without one, or with one that does not fit."""
+
+    def __init__(self, bundle: Bundle) -> None:
+        self.bundle, self.lines, self.found, self.first = bundle, 0, 0, ""
+
+    def noted(self, lines: Iterable[str]) -> Iterator[str]:
+        """The lines, without heads that do not fit."""
+        for number, line in enumerate(lines, start=1):
+            sentence, heads = self.bundle.source_parts(line)
+            fault = heads_fault(clean_sentence(sentence, self.bundle.config.normalize), heads)
+            self.lines += 1
+            if fault and sentence.strip():
+                self.found += 1
+                self.first = self.first or f"line {number:,}, {fault}"
+            yield sentence if fault else line
+
+    def tell(self, report: Reporter) -> None:
+        """Say how many there were."""
+        if self.found:
+            report.warn(
+                f"{self.found:,} of {self.lines:,} lines were translated without a tree, which this model "
+                f"has learned to read (first: {self.first}); a line is {SHAPE}"
+            )
+
+
+def _to_screen(work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter) -> int:
+    found: Iterable[Translation] = work.translated(lines, waiting=True)
     if not sys.stdout.isatty():  # a bar would mingle with the translations
         found = report.track(found, "translating", unit="lines")
     return work.written(found, sys.stdout)
 
 
-def _to_file(work: _Work, options: TranslateOptions, report: Reporter) -> int:
+def _to_file(work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter) -> int:
     """Into a file that gets its name when it is whole; of an input file the work can go on after a kill."""
     assert options.output is not None
     source = options.source
@@ -124,11 +159,12 @@ def _to_file(work: _Work, options: TranslateOptions, report: Reporter) -> int:
     }
     number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.form]
     total = count_lines(source) if lasting and source else None
-    with resumed(_place(options.output), identity, number, report) as (file, done):
-        lines = islice(_given(options, report), done, None)
-        with report.task("translating", total, done, "lines") as task:
-            found = work.translated(lines, waiting=not lasting)
-            return work.written(_advancing(found, task), file, done)
+    with (
+        resumed(_place(options.output), identity, number, report) as (file, done),
+        report.task("translating", total, done, "lines") as task,
+    ):
+        found = work.translated(islice(lines, done, None), waiting=not lasting)
+        return work.written(_advancing(found, task), file, done)
 
 
 def _advancing(found: Iterable[Translation], task: Task) -> Iterator[Translation]:

@@ -17,6 +17,7 @@ from heedful.config import Config
 from heedful.corpora.formats import Record, read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
 from heedful.errors import HeedfulError
+from heedful.text.trees import heads_fault, with_heads
 
 _REMOVED = re.compile("[\0\ufeff]")  # a byte-order mark inside a file: files were joined end to end
 _SPACES = re.compile(" {2,}")
@@ -31,6 +32,13 @@ class Pair(NamedTuple):
 
     source: str
     target: str
+    heads: str = ""
+    """Of the words of the source, if a model is to read trees."""
+
+    @property
+    def read(self) -> str:
+        """The source as a model reads it: with its heads, if there are any."""
+        return with_heads(self.source, self.heads)
 
 
 class CleaningConfig(Config):
@@ -71,8 +79,10 @@ class CleaningReport:
         ]
 
 
-def clean(records: Iterable[Record], config: CleaningConfig, report: CleaningReport) -> Iterator[Pair]:
-    """The pairs worth keeping; ``report`` fills up as they are taken."""
+def clean(
+    records: Iterable[Record], config: CleaningConfig, report: CleaningReport, *, trees: bool = False
+) -> Iterator[Pair]:
+    """The pairs worth keeping; ``report`` fills up as they are taken. Heads are read only for ``trees``."""
     seen = SeenHashes()
     for record in records:
         report.read += 1
@@ -80,9 +90,11 @@ def clean(records: Iterable[Record], config: CleaningConfig, report: CleaningRep
             report.drop(record.fault or "unreadable", record)
             continue
         pair = Pair(
-            clean_sentence(record.source, config.normalize), clean_sentence(record.target, config.normalize)
+            clean_sentence(record.source, config.normalize),
+            clean_sentence(record.target, config.normalize),
+            " ".join(record.heads.split()) if trees else "",
         )
-        reason = _objection(pair, config)
+        reason = _objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
         if not reason and config.deduplicate and not seen.add(sentence_hash("\0".join(pair))):
             reason = "duplicate"
         if reason:
@@ -97,7 +109,7 @@ def cleaned_pairs(path: Path) -> Iterator[Pair]:
     for record in read_tsv(path):
         if record.source is None or record.target is None:
             raise HeedfulError(f"{path}:{record.line} is damaged: {record.fault}", hint="train anew")
-        yield Pair(record.source, record.target)
+        yield Pair(record.source, record.target, record.heads)
 
 
 def clean_sentence(text: str, normalize: Literal["none", "nfc"] = "nfc") -> str:
@@ -123,7 +135,7 @@ def spaced_words(text: str, normalize: Literal["none", "nfc"] = "nfc") -> list[s
 
 def _objection(pair: Pair, config: CleaningConfig) -> str:
     """Why the pair is unfit; empty if it is not."""
-    shorter, longer = sorted(map(len, pair))
+    shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
         return "empty side"
     if config.max_characters and longer > config.max_characters:

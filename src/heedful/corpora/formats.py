@@ -19,6 +19,8 @@ from heedful.files import whole_file
 Fields = tuple[str, str]
 """The two keys of a JSON object: names of fields, or language codes."""
 DEFAULT_FIELDS: Fields = ("source", "target")
+HEADS = "heads"
+"""The key of the heads of the source's words, a list of numbers."""
 
 
 class Record(NamedTuple):
@@ -29,10 +31,13 @@ class Record(NamedTuple):
     source: str | None
     target: str | None
     fault: str = ""
+    heads: str = ""
+    """The third column, or the field "heads", as it stands: for models that read trees, and for no others."""
 
 
 Reader = Callable[[Path, Fields], Iterator[Record]]
-Parser = Callable[[str, Fields], tuple[str, str]]
+Parser = Callable[[str, Fields], tuple[str, str, str]]
+"""Source, target and heads of a line."""
 
 
 class _FaultError(ValueError):
@@ -113,6 +118,16 @@ def check_inputs(paths: Sequence[Path]) -> None:
             next(read_sniffed(group[0], DEFAULT_FIELDS), None)
 
 
+def check_room_for_heads(paths: Sequence[Path]) -> None:
+    """Raise if some of the files could not hold the heads of words."""
+    for group in grouped(paths):
+        if len(group) == 2:
+            raise HeedfulError(
+                f"{group[0].name} and {group[1].name} hold no trees, which this model reads",
+                hint='give a .tsv file, source TAB target TAB heads, or a .jsonl file with a field "heads"',
+            )
+
+
 def languages_of(paths: Sequence[Path]) -> tuple[str, str] | None:
     """Source and target language as far as the file names tell, all of one opinion.
 
@@ -126,10 +141,11 @@ def languages_of(paths: Sequence[Path]) -> tuple[str, str] | None:
     return guesses.pop() if len(guesses) == 1 else None
 
 
-def write_tsv(pairs: Iterable[tuple[str, str]], path: Path) -> int:
+def write_tsv(pairs: Iterable[Sequence[str]], path: Path) -> int:
     """Write one pair a line and return how many; the file appears whole or not at all.
 
-    Tabs and line endings inside a sentence become spaces; a name in ``.gz`` is packed.
+    Heads, if a pair has any, are a third column. Tabs and line endings inside a sentence become spaces; a
+    name in ``.gz`` is packed.
     """
     with whole_file(path) as file:
         if path.suffix.lower() != ".gz":
@@ -140,7 +156,7 @@ def write_tsv(pairs: Iterable[tuple[str, str]], path: Path) -> int:
 
 
 def read_tsv(path: Path, fields: Fields = DEFAULT_FIELDS) -> Iterator[Record]:
-    """``source<TAB>target``; further columns, such as Tatoeba's attribution, are ignored."""
+    """``source<TAB>target``, and heads if they are asked for; other columns (attribution) are ignored."""
     return (_parsed(line, path, _tsv_pair, fields) for line in read_lines(path))
 
 
@@ -206,20 +222,21 @@ def _parsed(line: Line, path: Path, parse: Parser, fields: Fields) -> Record:
         return Record(title(path), line.number, None, None, line.fault)
     try:
         # A blank line is a pair of empty sentences: cleaning drops it and counts it.
-        source, target = parse(line.text, fields) if line.text.strip() else ("", "")
+        source, target, heads = parse(line.text, fields) if line.text.strip() else ("", "", "")
     except _FaultError as fault:
         return Record(title(path), line.number, None, None, str(fault))
-    return Record(title(path), line.number, source, target)
+    return Record(title(path), line.number, source, target, heads=heads)
 
 
-def _tsv_pair(text: str, fields: Fields) -> tuple[str, str]:
+def _tsv_pair(text: str, fields: Fields) -> tuple[str, str, str]:
     source, tab, rest = text.partition("\t")
     if not tab:
         raise _FaultError("no tab")
-    return source, rest.partition("\t")[0]
+    target, _, further = rest.partition("\t")
+    return source, target, further.partition("\t")[0]
 
 
-def _json_pair(text: str, fields: Fields) -> tuple[str, str]:
+def _json_pair(text: str, fields: Fields) -> tuple[str, str, str]:
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):  # RecursionError: nested thousands deep
@@ -232,7 +249,10 @@ def _json_pair(text: str, fields: Fields) -> tuple[str, str]:
         (record, DEFAULT_FIELDS),
     ):
         if isinstance(candidate, dict) and source in candidate and target in candidate:
-            return _sentence(candidate, source), _sentence(candidate, target)
+            heads = record.get(HEADS, [])
+            # What is no list of numbers spells none: cleaning says so.
+            listed = " ".join(map(str, heads)) if isinstance(heads, list) else str(heads)
+            return _sentence(candidate, source), _sentence(candidate, target), listed
     within = record.get("translation", record)
     missing = next((name for name in fields if not isinstance(within, dict) or name not in within), fields[0])
     raise _FaultError(f"no field {missing!r}")
@@ -293,10 +313,10 @@ def _stems_and_codes(names: list[str]) -> tuple[list[str], list[str]]:
     return [str(match and match[1]) for match in found], [match[2] for match in found if match]
 
 
-def _write_lines(pairs: Iterable[tuple[str, str]], file: BinaryIO) -> int:
+def _write_lines(pairs: Iterable[Sequence[str]], file: BinaryIO) -> int:
     count = 0
-    for sentences in pairs:
-        source, target = (re.sub(r"[\t\r\n]", " ", sentence) for sentence in sentences)
-        file.write(f"{source}\t{target}\n".encode())
+    for source, target, *heads in pairs:
+        columns = [source, target, *filter(None, heads)]
+        file.write(("\t".join(re.sub(r"[\t\r\n]", " ", column) for column in columns) + "\n").encode())
         count += 1
     return count

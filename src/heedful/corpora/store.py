@@ -22,16 +22,20 @@ from heedful.errors import HeedfulError
 from heedful.files import sync_folder, write_text
 
 Ids = NDArray[np.unsignedinteger[Any]]
-IdType = Literal["uint16", "uint32"]
+IdType = Literal["uint16", "uint32", "uint64"]
 
 FORMAT_VERSION = 1
 SUMMARY_NAME = "store.json"
 _BUFFERED = 1 << 16
 _OFFSET_TYPE = np.dtype("<i8")
-_ID_TYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
+_ID_TYPES: dict[str, np.dtype[Any]] = {
+    "uint16": np.dtype("<u2"),
+    "uint32": np.dtype("<u4"),
+    "uint64": np.dtype("<u8"),
+}
 FILE_NAMES = ("source.ids", "source.offsets", "target.ids", "target.offsets")
 _AGAIN = "delete the folder and prepare the corpus again"
-_ARRAY_CODES: dict[str, Literal["H", "I"]] = {"uint16": "H", "uint32": "I"}
+_ARRAY_CODES: dict[IdType, Literal["H", "I", "Q"]] = {"uint16": "H", "uint32": "I", "uint64": "Q"}
 
 
 class SideSummary(Config):
@@ -63,9 +67,10 @@ class StoreSummary(Config):
 class StoreWriter:
     """Writes a store pair by pair; leaving the ``with`` block without an error finishes it."""
 
-    def __init__(self, folder: Path, source_vocabulary: int, target_vocabulary: int) -> None:
+    def __init__(self, folder: Path, source_limit: int, target_limit: int) -> None:
+        """All ids are below the limits: the size of the vocabulary, or more if ids carry trees."""
         self._folder = folder
-        self._dtype: IdType = "uint16" if max(source_vocabulary, target_vocabulary) < 65_536 else "uint32"
+        self._dtype = _smallest_type(max(source_limit, target_limit))
         self._closed = False
         with _explained_write(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -115,6 +120,12 @@ class StoreWriter:
             target=self._target.summary(),
             bytes={name: (self._folder / name).stat().st_size for name in FILE_NAMES},
         )
+
+
+def _smallest_type(limit: int) -> IdType:
+    if limit < 1 << 16:
+        return "uint16"
+    return "uint32" if limit < 1 << 32 else "uint64"
 
 
 class _SideWriter:

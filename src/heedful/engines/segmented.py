@@ -14,6 +14,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
 from heedful.engines.base import Alternative, Continuation, Translation
 from heedful.errors import HeedfulError
+from heedful.places import pieces_of
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
 from heedful.text.tokenizer import END
@@ -184,6 +185,8 @@ class SegmentedEngine(ABC):
             return [Segment("", text)]
         before, after = text[: text.index(core)], text[text.index(core) + len(core) :]
         segments = [Segment("", before)] if before else []
+        if self.bundle.source_parts(core)[1]:  # a tree is of the whole
+            return [*segments, Segment(core, after)]
         for sentence in split_sentences(core) if self.bundle.config.by_sentence else [Segment(core, "")]:
             *parts, last = split_text(sentence.text, self._fits)
             segments += [*parts, Segment(last.text, last.separator + sentence.separator)]
@@ -196,7 +199,7 @@ class SegmentedEngine(ABC):
         return list(self._recently(text))
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.bundle.tokenizer.source.encode(clean_sentence(text, self.bundle.config.normalize)))
+        return tuple(self.bundle.source_ids(text))
 
     def _prefix(self, text: str) -> list[int]:
         return self._target_ids(text.rstrip()) if text.strip() else []
@@ -250,7 +253,8 @@ class SegmentedEngine(ABC):
         tokenizer, before, written = self.bundle.tokenizer, "", ""
         for part, segment, text in zip(parts, segments, texts, strict=True):
             if part.attention is not None:
-                ids, words = self._encoded(segment.text), self._read_words(segment.text)
+                ids = pieces_of(self._encoded(segment.text))
+                words = self._read_words(self.bundle.source_parts(segment.text)[0])
                 source = tokenizer.source.within(ids, [word for _, word in words])
                 target = tokenizer.target.within(part.tokens, text.split())
                 for one, other in word_links(part.attention[:, : len(ids)], source, target):

@@ -6,6 +6,7 @@ trained model's layer, head and sentence. Rows look at columns.
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ from heedful.inspection.trace import Kind, Trace, place, transformer_of
 from heedful.model.attention import MultiHeadAttention, attention_scores, masked
 from heedful.model.efficient_attention import ProjectedAttention
 from heedful.model.layers import DecoderLayer, EncoderLayer
-from heedful.model.relative import AlibiAttention, RelativeAttention, RotaryAttention, distances, turned
+from heedful.model.relative import AlibiAttention, RelativeAttention, RotaryAttention, turned
 from heedful.model.residual import Norm, PreNorm
 
 
@@ -116,6 +117,8 @@ class HeadStep:
     """The attention of a trained model that this is a head of; None for the paper's."""
     number: int = 0
     """Which of its heads."""
+    rows: Tensor | None = None  # (queries, keys)
+    """What a model of trees has in place of ``visible``: how words stand to each other."""
 
     @property
     def attention(self) -> AttentionStep:
@@ -134,9 +137,9 @@ def attention_step(head: HeadStep) -> AttentionStep:
             bias = module.bias(query, key)[head.number].cpu()
             return AttentionStep(query, key, value, visible, scale, bias)
         case RelativeAttention():
-            tables = [x.detach().cpu().double() for x in (module.distance_keys, module.distance_values)]
-            rows = distances(len(query), len(key)).clamp(-module.distance, module.distance) + module.distance
-            of_keys, of_values = (table[rows] for table in tables)
+            relations = module.relations(query, key, head.rows)
+            of_keys = _added([each.keys[each.rows] for each in relations])
+            of_values = _added([each.values[each.rows] for each in relations])
             bias = (query[:, None] * of_keys).sum(-1) * module.scale
             return AttentionStep(query, key, value, visible, scale, bias, of_values)
         case ProjectedAttention():
@@ -145,6 +148,11 @@ def attention_step(head: HeadStep) -> AttentionStep:
             key, value = (module.summed(x, table, mask) for x, table in zip((key, value), sums, strict=True))
             return AttentionStep(query, key, value, None, scale)
     return AttentionStep(query, key, value, visible, scale)
+
+
+def _added(vectors: Sequence[Tensor]) -> Tensor:
+    """What all relations of two words add, in float64: (queries, keys, channels)."""
+    return torch.stack([each.detach().cpu().double() for each in vectors]).sum(0)
 
 
 def head_step(
@@ -235,6 +243,8 @@ def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> Mult
     x = seen.tensors[f"{place(kind, layer)}.x"].double()
     memory = seen.tensors["encoder.memory"].double() if kind == "cross" else x
     visible = seen.visible(kind, layer)
+    tree = seen.tensors.get("encoder.tree") if kind == "encoder" else None
+    rows = None if tree is None else tree[0]
     weight = module.input.weight.detach().cpu().double().T.chunk(3, dim=1)  # W^Q, W^K, W^V: (width, width)
     bias = module.input.bias
     biases = [None] * 3 if bias is None else bias.detach().cpu().double().chunk(3)
@@ -246,7 +256,7 @@ def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> Mult
             Projection(of, w[:, own], None if b is None else b[own])
             for of, w, b in zip((x, memory, memory), weight, biases, strict=True)
         )
-        heads.append(HeadStep(query, key, value, visible, divisor, module, head))
+        heads.append(HeadStep(query, key, value, visible, divisor, module, head, rows))
     output_bias = None if module.output.bias is None else module.output.bias.detach().cpu().double()
     w_output = module.output.weight.detach().cpu().double().T
     summed = bundle.config.model.residuals

@@ -73,7 +73,8 @@ def _gradients(bundle: Bundle, seen: Trace, steps: Sequence[int], rival: int | N
     """One pass forward, then one back for each step: (steps, source)."""
     model = bundle.model.eval()
     source, before = _ids(bundle, seen)
-    vectors = model.tables[0](source).detach().requires_grad_()
+    pieces = torch.tensor([seen.encoder_ids], device=source.device)
+    vectors = model.tables[0](pieces).detach().requires_grad_()
     found = []
     with torch.enable_grad():
         states = _states(model, source, before, vectors)[0]
@@ -128,7 +129,7 @@ def shares(attribution: Tensor) -> Tensor:
 
 def _ids(bundle: Bundle, seen: Trace) -> tuple[Tensor, Tensor]:
     device = bundle.model.output.weight.device
-    return torch.tensor([seen.encoder_ids], device=device), torch.tensor([seen.read.ids], device=device)
+    return torch.tensor([seen.given], device=device), torch.tensor([seen.read.ids], device=device)
 
 
 def _states(model: Translator, source: Tensor, before: Tensor, vectors: Tensor) -> Tensor:

@@ -71,7 +71,7 @@ def _written_from(record: Record, prefixes: Sequence[Sequence[int]]) -> list[tup
     if model.longest is not None and len(prefixes[0]) >= model.longest:
         return [tuple(prefix) for prefix in prefixes]  # no room for another word
     device = model.output.weight.device
-    source = torch.tensor([record.seen.encoder_ids] * len(prefixes), device=device)
+    source = torch.tensor([record.seen.given] * len(prefixes), device=device)
     settings = search_settings(record.bundle.config.search, record.asked)
     whole = torch.tensor([record.seen.source.ids] * len(prefixes))  # hidden words count for the length
     limits = [min(limit, LONGEST) for limit in output_limits(whole, settings, model.longest)]

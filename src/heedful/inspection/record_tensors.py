@@ -103,7 +103,11 @@ def tensor_index(bundle: Bundle, seen: Trace) -> TensorIndex:
         return TensorIndex(entries, (nothing.int(), nothing), ())
     for side, tokens in (("encoder", seen.source), ("decoder", seen.read)):
         embedding = (model.encoder if side == "encoder" else model.decoder).embedding
-        entries[f"{side}.positions"] = _exact(embedding.positions(len(tokens.ids), 0).detach().cpu())
+        ids = torch.tensor(
+            [seen.given if side == "encoder" else tokens.ids], device=model.output.weight.device
+        )
+        places = embedding.places(ids).expand(1, ids.size(1), -1)[0]
+        entries[f"{side}.positions"] = _exact(places.detach().cpu())
     length = len(seen.read.ids)
     entries["decoder.mask"] = Entry((length, length), torch.uint8, lambda: look_ahead_mask(length))
     entries |= _padding(model, seen)
@@ -154,7 +158,7 @@ def _padding(model: Transformer, seen: Trace) -> dict[str, Entry]:
     if seen.sums is not None or (model.longest is not None and padded > model.longest):
         return {}
     longer = [*seen.source.ids[:1] * PADDING, *seen.source.ids]
-    batch = torch.tensor([[*seen.encoder_ids, *[PAD] * PADDING], longer], device=model.output.weight.device)
+    batch = torch.tensor([[*seen.given, *[PAD] * PADDING], longer], device=model.output.weight.device)
 
     def visible() -> Tensor:
         found = model.visible(batch)

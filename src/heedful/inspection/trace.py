@@ -20,6 +20,7 @@ from heedful.errors import HeedfulError
 from heedful.model.attention import look_ahead_mask
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
+from heedful.places import pieces_of
 from heedful.text.spelling import SPACE
 from heedful.text.tokenizer import END, PAD, Tokenizer
 
@@ -113,6 +114,9 @@ class Trace:
     """What the decoder writes: the translation, then its end."""
     tensors: dict[str, Tensor]
     """By the observer's names (``encoder.0.self.weights``), without the batch."""
+    given: tuple[int, ...] = ()
+    """The source as the encoder was given it: PAD for what is hidden, each id with the place of its word in a
+    tree if there is one (places.py)."""
     hidden: tuple[int, ...] = ()
     """Places of source pieces that nobody could look at, as if they were padding."""
     sums: Tokens | None = None
@@ -120,7 +124,7 @@ class Trace:
 
     @property
     def encoder_ids(self) -> tuple[int, ...]:
-        """What the encoder was given: the source, with PAD for what is hidden."""
+        """The source as the encoder has it in its vocabulary, with PAD for what is hidden."""
         return tuple(with_hidden(self.source.ids, self.hidden))
 
     def visible(self, kind: Kind, layer: int) -> Tensor | None:
@@ -208,7 +212,7 @@ def in_words(bundle: Bundle, seen: Trace, source: Sequence[str], target: Sequenc
 
 def encoded(bundle: Bundle, source: str) -> list[int]:
     """The ids of a sentence that has words; END is not yet there."""
-    ids = bundle.tokenizer.source.encode(clean_sentence(source, bundle.config.normalize))
+    ids = bundle.source_ids(source)
     if not ids:
         raise HeedfulError("the sentence is empty", hint="give a sentence with at least one word")
     return ids
@@ -237,10 +241,11 @@ def trace_ids(
     seen["logits"] = bundle.model.logits(states)
     target = bundle.tokenizer.target
     return Trace(
-        new_tokens(bundle.tokenizer.source, [*source_ids, END]),
+        new_tokens(bundle.tokenizer.source, [*pieces_of(source_ids), END]),
         new_tokens(target, [PAD, *target_ids]),
         new_tokens(target, [*target_ids, END]),
         {name: tensor[0].cpu() for name, tensor in seen.items()},
+        tuple(source[0].tolist()),
         tuple(hidden),
         _sums(bundle.config.model),
     )

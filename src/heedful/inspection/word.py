@@ -6,6 +6,7 @@ Layers, heads and rows count from 0 here, and from 1 in what people read. Vector
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from heedful.bundle import Bundle
@@ -18,6 +19,7 @@ from heedful.model.attention import MultiHeadAttention
 from heedful.model.efficient_attention import ProjectedAttention
 from heedful.model.relative import RotaryAttention
 from heedful.model.residual import Norm
+from heedful.model.trees import TreeAttention
 
 STACKS: dict[Kind, str] = {
     "encoder": "encoder, self-attention",
@@ -158,7 +160,9 @@ def _embedded(word: WordRow) -> Table:
     embedding = stack.embedding
     ids = word.seen.encoder_ids if word.kind == "encoder" else word.rows.ids
     row = embedding.table.weight[ids[word.row]].detach().cpu().double()
-    position = embedding.positions(1, word.row)[0].detach().cpu().double()
+    read = word.seen.given if word.kind == "encoder" else word.rows.ids
+    places = embedding.places(torch.tensor([read], device=embedding.table.weight.device))
+    position = places.expand(1, len(read), -1)[0, word.row].detach().cpu().double()
     name = "x" if word.step.norm is not None else "stream"
     return _table(
         "",
@@ -222,6 +226,8 @@ def _kind_notes(module: MultiHeadAttention | None) -> tuple[str, ...]:
             "Rotary positions: q and k are shown after their pairs of channels were turned by "
             "position / 10000^(2i/d_k); channel 1 in full is before.",
         )
+    if isinstance(module, TreeAttention):
+        return ("Positions in a tree: to the distance of two words in the sentence comes that in its tree.",)
     if isinstance(module, ProjectedAttention):
         return ("Linformer: words look at sums of all words; k and v are shown summed, k = E k and v = F v.",)
     return ()

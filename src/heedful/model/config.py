@@ -6,8 +6,12 @@ from pydantic import Field, model_validator
 
 from heedful.config import Config
 
-INNER_POSITIONS = ("relative", "rotary", "alibi")
+INNER_POSITIONS = ("relative", "rotary", "alibi", "relative-tree")
 """Those that are not added to embeddings but known within self-attention."""
+TREE_POSITIONS = ("tree", "relative-tree")
+"""Those that come from a dependency tree of the source."""
+SINUSOIDAL = ("sinusoidal", "tree")
+"""Those that the paper's sines are part of."""
 RECURRENT = ("gru", "lstm")
 """Families that read word by word."""
 PLAIN = ("language", "mask")
@@ -31,9 +35,12 @@ class Architecture(Config):
     """Layers of the decoder [N]."""
     feed_forward_width: int = Field(2048, ge=1, le=262_144)
     """Inner size of the feed-forward network [d_ff]."""
-    positions: Literal["sinusoidal", "learned", "relative", "rotary", "alibi", "none"] = "sinusoidal"
+    positions: Literal[
+        "sinusoidal", "learned", "relative", "rotary", "alibi", "tree", "relative-tree", "none"
+    ] = "sinusoidal"
     """How words know their places: vectors added to the embeddings (the sines of section 3.5, or a learned
-    table), or distances within self-attention (relative: Shaw et al. 2018; rotary; alibi), or not at all."""
+    table), or distances within self-attention (relative: Shaw et al. 2018; rotary; alibi), or not at all.
+    tree and relative-tree read places in a dependency tree too, from the corpus (docs/family.md)."""
     relative_distance: int = Field(16, ge=1, le=10_000)
     """Relative positions: the distance from which on all are the same [k]."""
     longest: int = Field(1024, ge=8, le=1_000_000)
@@ -83,7 +90,7 @@ class Architecture(Config):
                 f"width {self.width} does not split evenly over {self.heads} heads\n"
                 f"heads could be one of {options}"
             )
-        if (self.positions == "sinusoidal" or self.family in RECURRENT) and self.width % 2:
+        if (self.positions in SINUSOIDAL or self.family in RECURRENT) and self.width % 2:
             what = "two directions need" if self.family in RECURRENT else "sinusoidal positions need"
             raise ValueError(f"{what} an even width, not {self.width}")
         if self.positions == "rotary" and self.width // self.heads % 2:
@@ -96,11 +103,25 @@ class Architecture(Config):
             if getattr(self, name) != "full" and self.positions in INNER_POSITIONS:
                 raise ValueError(
                     f"{name} = {getattr(self, name)} does not go with {self.positions} positions\n"
-                    "positions could be sinusoidal, learned or none"
+                    "positions could be sinusoidal, learned, tree or none"
                 )
         if self.encoder_attention == "bigbird" and not self.window_blocks % 2:
             raise ValueError(f"a window around a block has an odd number of blocks, not {self.window_blocks}")
         return self
+
+    @model_validator(mode="after")
+    def _only_an_encoder_reads_trees(self) -> Self:
+        if self.trees and self.family != "transformer":
+            raise ValueError(
+                f"model.family = {self.family} does not read trees, which {self.positions} positions need\n"
+                "family could be transformer"
+            )
+        return self
+
+    @property
+    def trees(self) -> bool:
+        """Whether sources come with the heads of their words."""
+        return self.positions in TREE_POSITIONS
 
     @property
     def ends(self) -> bool:

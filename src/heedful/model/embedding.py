@@ -38,6 +38,15 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Vectors of ``tokens`` (batch, length), the first of which stands at position ``first``."""
-        positions = self.positions(tokens.size(1), first)
-        result: Tensor = self.dropout(self.table(tokens) * self.scale + positions)
+        result: Tensor = self.dropout(self.vectors(tokens) * self.scale + self.places(tokens, first))
         return result
+
+    def vectors(self, tokens: Tensor) -> Tensor:
+        """The rows of the table: (batch, length, width)."""
+        rows: Tensor = self.table(tokens)
+        return rows
+
+    def places(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """What is added to them for where they stand: (length, width), or one for each sentence."""
+        positions: Tensor = self.positions(tokens.size(1), first)
+        return positions

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.errors import HeedfulError
-from heedful.model.config import Architecture
+from heedful.model.config import SINUSOIDAL, Architecture
 
 
 def sinusoids(length: int, width: int, first: int = 0) -> Tensor:
@@ -77,7 +77,7 @@ class NoPositions(nn.Module):
 
 def new_positions(config: Architecture) -> nn.Module:
     """What this config adds to embeddings."""
-    if config.positions == "sinusoidal":
+    if config.positions in SINUSOIDAL:
         return SinusoidalPositions(config.width)
     if config.positions == "learned":
         return LearnedPositions(config.width, config.longest)

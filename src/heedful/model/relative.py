@@ -6,6 +6,7 @@ step by step, the queries are the last: the distance of two words never depends 
 
 import functools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -63,6 +64,27 @@ def _turns(channels: int) -> Tensor:
     return _exact(READY, channels, 0)
 
 
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """A vector for every way in which two words can stand to each other, and how each pair does."""
+
+    keys: Tensor  # (rows, channels)
+    values: Tensor  # (rows, channels)
+    rows: Tensor  # (..., queries, keys): the row of both tables for each pair
+
+    def scores(self, query: Tensor) -> Tensor:
+        """query . a^K for every pair: (..., queries, keys)."""
+        products = query @ self.keys.to(query.dtype).T  # one for each row there is
+        return products.gather(-1, self.rows.expand(*products.shape[:-1], -1))
+
+    def found(self, weights: Tensor) -> Tensor:
+        """The sum of weight * a^V: (..., queries, channels)."""
+        # Weights of the same row are added up before they meet its vector.
+        shape = (*weights.shape[:-1], len(self.values))
+        by_row = weights.new_zeros(shape).scatter_add(-1, self.rows.expand_as(weights), weights)
+        return by_row @ self.values.to(weights.dtype)
+
+
 class RelativeAttention(MultiHeadAttention):
     """A learned vector for each distance, added to keys and to values (Shaw, Uszkoreit and Vaswani 2018).
 
@@ -83,27 +105,27 @@ class RelativeAttention(MultiHeadAttention):
     ) -> Tensor:
         if causal:
             visible = distances(query.size(-2), key.size(-2), query.device) <= 0
-        rows = self._rows(query, key)
         weights = F.dropout(self.weights(query, key, visible), self.dropped).to(value.dtype)
-        # Weights of the same distance are added up before they meet its vector.
-        shape = (*weights.shape[:-1], len(self.distance_values))
-        by_distance = weights.new_zeros(shape).scatter_add(-1, rows.expand_as(weights), weights)
-        return weights @ value + by_distance @ self.distance_values.to(value.dtype)
+        found = weights @ value
+        for relation in self.relations(query, key, visible):
+            found = found + relation.found(weights)
+        return found
 
     def weights(self, query: Tensor, key: Tensor, visible: Tensor | None) -> Tensor:
-        scores = (attention_scores(query, key) + self.distance_scores(query, key)) * self.scale
-        return masked(scores, visible).softmax(dim=-1)
+        scores = attention_scores(query, key)
+        for relation in self.relations(query, key, visible):
+            scores = scores + relation.scores(query)
+        return masked(scores * self.scale, self.seen(visible)).softmax(dim=-1)
 
-    def distance_scores(self, query: Tensor, key: Tensor) -> Tensor:
-        """query . a^K of the distance, for every pair: (..., queries, keys)."""
-        products = query @ self.distance_keys.to(query.dtype).T  # one for each distance there is
-        rows = self._rows(query, key)
-        return products.gather(-1, rows.expand(*products.shape[:-1], -1))
-
-    def _rows(self, query: Tensor, key: Tensor) -> Tensor:
-        """The row of the tables for each pair."""
+    def relations(self, query: Tensor, key: Tensor, visible: Tensor | None) -> list[Relation]:
+        """All that is known of how words stand to each other: here their distance in the sentence."""
         apart = distances(query.size(-2), key.size(-2), query.device)
-        return apart.clamp(-self.distance, self.distance) + self.distance
+        rows = apart.clamp(-self.distance, self.distance) + self.distance
+        return [Relation(self.distance_keys, self.distance_values, rows)]
+
+    def seen(self, visible: Tensor | None) -> Tensor | None:
+        """The mask: here ``visible`` itself."""
+        return visible
 
 
 class AlibiAttention(MultiHeadAttention):

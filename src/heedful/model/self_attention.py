@@ -6,6 +6,7 @@ from heedful.model.attention import MultiHeadAttention
 from heedful.model.config import Architecture
 from heedful.model.efficient_attention import BlockAttention, Blocks, CausalBlockAttention, ProjectedAttention
 from heedful.model.relative import AlibiAttention, RelativeAttention, RotaryAttention
+from heedful.model.trees import TreeAttention
 
 
 def attention_options(config: Architecture) -> dict[str, Any]:
@@ -25,6 +26,8 @@ def new_encoder_attention(config: Architecture, layer: int) -> MultiHeadAttentio
         return BlockAttention(*sizes, blocks=blocks, seed=layer, **options)
     if config.encoder_attention == "linformer":
         return ProjectedAttention(*sizes, longest=config.longest, sums=config.projected_length, **options)
+    if config.positions == "relative-tree":
+        return TreeAttention(*sizes, distance=config.relative_distance, **options)
     return _full(config)
 
 
@@ -39,7 +42,7 @@ def new_decoder_attention(config: Architecture) -> MultiHeadAttention:
 def _full(config: Architecture) -> MultiHeadAttention:
     """Every word may look at every word."""
     sizes, options = (config.width, config.heads), attention_options(config)
-    if config.positions == "relative":
+    if config.positions in ("relative", "relative-tree"):
         return RelativeAttention(*sizes, distance=config.relative_distance, **options)
     kinds: dict[str, type[MultiHeadAttention]] = {"rotary": RotaryAttention, "alibi": AlibiAttention}
     return kinds.get(config.positions, MultiHeadAttention)(*sizes, **options)

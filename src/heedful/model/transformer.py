@@ -6,7 +6,7 @@ from heedful.model.cache import DecoderCache
 from heedful.model.config import ModelConfig
 from heedful.model.decoder import Decoder
 from heedful.model.embedding import new_tables
-from heedful.model.encoder import Encoder
+from heedful.model.encoder import new_encoder
 from heedful.model.observer import Observer, within
 from heedful.model.translator import Translator
 
@@ -18,7 +18,7 @@ class Transformer(Translator):
         super().__init__()
         self.config = config
         source, target, output = new_tables(config)
-        self.encoder = Encoder(config, source)
+        self.encoder = new_encoder(config, source)
         self.decoder = Decoder(config, target)
         self.output = output
 

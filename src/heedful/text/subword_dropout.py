@@ -11,6 +11,7 @@ from hashlib import blake2b
 import numpy as np
 
 from heedful.errors import HeedfulError
+from heedful.places import pieces_of
 from heedful.text.spelling import SPACE
 from heedful.text.tokenizer import Tokenizer
 
@@ -48,15 +49,16 @@ class SubwordDropout:
         given: list[int] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
         if self.rate == 0 or not given:
             return given
-        starts = self._starts
-        borders = [place for place, identity in enumerate(given) if starts[identity] and place]
+        starts, pieces = self._starts, pieces_of(given)
+        borders = [place for place, identity in enumerate(pieces) if starts[identity] and place]
         choices = random.integers(VARIANTS, size=len(borders) + 1).tolist()
         result: list[int] = []
         for start, end, choice in zip([0, *borders], [*borders, len(given)], choices, strict=True):
-            word = tuple(given[start:end])
+            word = tuple(pieces[start:end])
             variants = self._cache.get(word)
             variant = variants[choice] if variants else None
-            result.extend(variant or self._variant(word, choice))
+            place = given[start] - pieces[start]  # of the word in a tree, if the ids carry one
+            result.extend([place + piece for piece in variant or self._variant(word, choice)])
         return result
 
     def _variant(self, word: Word, choice: int) -> Word:

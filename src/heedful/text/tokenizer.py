@@ -38,8 +38,8 @@ __all__ = ["BLANK", "END", "PAD", "UNKNOWN", "PairTokenizer", "Tokenizer", "Toke
 FORMAT = 1
 """Of the file that ``PairTokenizer.save`` writes; grows when older programs could not read it rightly."""
 
-Pairs = Callable[[], Iterable[tuple[str, str]]]
-"""Gives the sentence pairs afresh at every call: learning reads them more than once."""
+Pairs = Callable[[], Iterable[Sequence[str]]]
+"""Gives the sentence pairs, sources first, afresh at every call: learning reads them more than once."""
 
 
 class Tokenizer:

@@ -3,7 +3,6 @@
 Its source vocabulary is taken too, for its embeddings mean nothing with another.
 """
 
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -16,7 +15,7 @@ from heedful.model.language import MaskedModel
 from heedful.model.predictor import Predictor
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter
-from heedful.text.tokenizer import PairTokenizer, Tokenizer
+from heedful.text.tokenizer import Pairs, PairTokenizer, Tokenizer
 from heedful.training.config import RunConfig
 
 OWN = {"family", "decoder_layers", "decoder_attention", "tie_output", "dropout"}
@@ -39,9 +38,7 @@ def with_encoder_settings(settings: Settings) -> Settings:
     return merged({"model": shape}, told)
 
 
-def starting_tokenizer(
-    config: RunConfig, pairs: Callable[[], Iterable[tuple[str, str]]], languages: tuple[str, str] | None
-) -> PairTokenizer:
+def starting_tokenizer(config: RunConfig, pairs: Pairs, languages: tuple[str, str] | None) -> PairTokenizer:
     """A new one for these pairs; the source's is the encoder's, if there is one to start from."""
     if not config.training.encoder_from:
         return PairTokenizer.train(pairs, config.tokenizer, languages)

@@ -20,8 +20,11 @@ from heedful.corpora.split import split
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
+from heedful.model.config import Architecture
+from heedful.places import LIMIT
 from heedful.progress import Reporter
 from heedful.text.tokenizer import PairTokenizer
+from heedful.text.trees import encoded_sources
 from heedful.training.config import RunConfig
 
 ENCODED_AT_ONCE = 10_000
@@ -46,6 +49,8 @@ class Inputs:
     languages: tuple[str, str] | None = None
     plain: bool = False
     """Whether these are plain texts, and no pairs."""
+    trees: bool = False
+    """Whether sources come with the heads of their words."""
 
     def records(self, paths: Sequence[Path]) -> Iterator[Record]:
         """What stands in some of the files."""
@@ -135,7 +140,7 @@ def _prepare(
         too_long = len(validation) - len(readable)
         notes.append(f"dropped {too_long:,} validation pairs: more than {config.model.longest} tokens")
     write_tsv(readable, folder / "validation.tsv")
-    notes += _encoded(training, tokenizer, folder / "training", config.model.longest, report)
+    notes += _encoded(training, tokenizer, folder / "training", config.model, report)
     for note in notes:
         report.say(note)
     write_json(
@@ -150,18 +155,23 @@ def _prepare(
 def _cleaned(inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter) -> list[str]:
     counts, paths = CleaningReport(), inputs.training
     records = report.track(inputs.records(paths), "reading", unit="lines" if inputs.plain else "pairs")
-    write_tsv(clean(records, cleaning, counts), result)
+    write_tsv(clean(records, cleaning, counts, trees=inputs.trees), result)
     lines = counts.lines()
     for line in lines:
         report.say(line)
     if counts.kept < 2:
         raise HeedfulError(
             f"{_names(paths)}: {counts.kept} of {counts.read} pairs are fit to learn from",
-            hint="the report above says what fell out"
-            if inputs.plain
-            else "a corpus is one pair a line, source TAB target; the report above says what fell out",
+            hint=f"{_shape(inputs)}the report above says what fell out",
         )
     return lines
+
+
+def _shape(inputs: Inputs) -> str:
+    """What a corpus looks like, where that can be mistaken."""
+    if inputs.plain:
+        return ""
+    return f"a corpus is one pair a line, source TAB target{' TAB heads' * inputs.trees}; "
 
 
 def _divided(
@@ -190,7 +200,8 @@ def _divided(
 def _given_validation(inputs: Inputs, config: RunConfig) -> tuple[list[Pair], list[str]]:
     """The pairs, and what was dropped of them."""
     counts = CleaningReport()
-    pairs = list(clean(inputs.records(inputs.validation), config.cleaning, counts))
+    records = inputs.records(inputs.validation)
+    pairs = list(clean(records, config.cleaning, counts, trees=inputs.trees))
     if not pairs:
         raise HeedfulError(f"{_names(inputs.validation)}: no usable pair to validate on")
     return pairs, [f"of the validation pairs {line}" for line in counts.lines()[1:]]
@@ -200,17 +211,18 @@ def _encoded(
     pairs: Callable[[], Iterator[Pair]],
     tokenizer: PairTokenizer,
     folder: Path,
-    longest: int,
+    model: Architecture,
     report: Reporter,
 ) -> list[str]:
     """Write the token store; says what was too long for the model."""
     kept = too_long = 0
+    longest, trees = model.longest, model.trees
     with (
-        StoreWriter(folder, tokenizer.source.size, tokenizer.target.size) as writer,
+        StoreWriter(folder, LIMIT if trees else tokenizer.source.size, tokenizer.target.size) as writer,
         report.task("encoding", unit="pairs") as task,
     ):
         for chunk in _chunks(pairs(), ENCODED_AT_ONCE):
-            sources = tokenizer.source.encode_batch([pair.source for pair in chunk])
+            sources = encoded_sources(tokenizer.source, [pair.read for pair in chunk])
             targets = tokenizer.target.encode_batch([pair.target for pair in chunk])
             for source, target in zip(sources, targets, strict=True):
                 if max(len(source), len(target)) < longest:  # END needs a place too

@@ -19,7 +19,7 @@ from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
-from heedful.model.config import PLAIN, ModelConfig
+from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
 from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
@@ -94,7 +94,8 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
         settings = dict(run["settings"])
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
-        return Inputs(training, validation, languages, plain), settings, int(run["threads"])
+        trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
+        return Inputs(training, validation, languages, plain, trees), settings, int(run["threads"])
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 

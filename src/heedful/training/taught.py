@@ -18,6 +18,7 @@ from heedful.corpora.filters import spaced_words
 from heedful.corpora.lines import read_lines
 from heedful.errors import HeedfulError
 from heedful.model.predictor import Predictor
+from heedful.places import pieces_of
 from heedful.progress import Reporter
 from heedful.training.config import TaughtConfig
 from heedful.training.preparation import Prepared
@@ -39,7 +40,7 @@ class Teacher:
         found = [
             (number, query, key)
             for number, source in enumerate(sources)
-            for query, key in self.links.get(tuple(source), ())
+            for query, key in self.links.get(tuple(pieces_of(source)), ())
         ]
         return torch.tensor(found, dtype=torch.int64).view(-1, 3)
 
@@ -79,7 +80,9 @@ def new_teacher(prepared: Prepared, folder: Path, report: Reporter) -> Teacher |
         inside = tokenizer.within(ids, words)
         links[tuple(ids)] = [(inside.index(query), inside.index(key)) for query, key in wanted]
     store = prepared.training
-    known = sum(bool(links.get(tuple(store.source(number).tolist()))) for number in range(len(store)))
+    known = sum(
+        bool(links.get(tuple(pieces_of(store.source(number).tolist())))) for number in range(len(store))
+    )
     if not known:
         raise HeedfulError(f"none of the sentences in {config.links} is among the training pairs", hint=SHAPE)
     report.say(f"a taught head: {known:,} of {len(store):,} training sentences have links to learn")

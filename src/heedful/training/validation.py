@@ -16,6 +16,7 @@ from heedful.model.language import MaskedModel
 from heedful.model.predictor import Predictor
 from heedful.model.translator import Translator
 from heedful.text.tokenizer import PairTokenizer
+from heedful.text.trees import encoded_sources
 from heedful.training.batch import Batch, new_batch
 from heedful.training.tasks import batch_maker
 from heedful.training.update import batch_loss
@@ -52,7 +53,7 @@ def validate(
             return Validation(loss, {"accuracy": 100 * accuracy(model, tokenizer, pairs)})
         if not some or not isinstance(model, Translator) or model.config.family in PLAIN:
             return Validation(loss)
-        written = _translated(model, tokenizer, [pair.source for pair in some])
+        written = _translated(model, tokenizer, [pair.read for pair in some])
         language = tokenizer.languages[1] if tokenizer.languages else ""
         scores = corpus_scores(written, [pair.target for pair in some], ("BLEU", "chrF"), language)
         samples = [(pair.source, pair.target, text) for pair, text in zip(some[:5], written, strict=False)]
@@ -115,7 +116,7 @@ def plain_scores(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pai
 
 def _batches(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> Iterator[Batch]:
     make = batch_maker(model.config, tokenizer.source.size)
-    sources = tokenizer.source.encode_batch([pair.source for pair in pairs])
+    sources = encoded_sources(tokenizer.source, [pair.read for pair in pairs])
     targets = tokenizer.target.encode_batch([pair.target for pair in pairs])
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
     for number, group in enumerate(length_groups(lengths, BATCH_TOKENS)):
@@ -124,7 +125,7 @@ def _batches(model: Predictor, tokenizer: PairTokenizer, pairs: Sequence[Pair]) 
 
 def _translated(model: Translator, tokenizer: PairTokenizer, texts: list[str]) -> list[str]:
     """Greedy translations. The validation set is of the corpus's own lengths: nothing needs splitting."""
-    encoded = tokenizer.source.encode_batch(texts)
+    encoded = encoded_sources(tokenizer.source, texts)
     result = [""] * len(texts)
     device = model.output.weight.device
     for group in length_groups([len(ids) + 1 for ids in encoded], BATCH_TOKENS):

@@ -26,6 +26,8 @@ const ABOUT = {
   sinusoidal: "This model uses the paper's sinusoidal positions: channels come in pairs, a sine and a cosine, from quick waves on the left to slow ones on the right. They are fixed, not learned.",
   learned: "This model's positions are learned: one trained vector for each place. The paper found them about as good as sines.",
   relative: "This model adds nothing to the embeddings: a learned vector for each distance, added to keys and values, tells its self-attention how far apart two words are (Shaw et al. 2018). The table below is zero.",
+  tree: "This model joins the paper's sines of the position with the same sines of a word's depth in the dependency tree of its sentence, by a learned function (Wang et al. 2019). A text without heads after a tab has no tree: then only the position counts.",
+  "relative-tree": "This model adds nothing to the embeddings: a learned vector for each distance in the sentence, and in the encoder one for each distance in its dependency tree, are added to keys and values (Wang et al. 2019). A text without heads after a tab has no tree. The table below is zero.",
   rotary: "This model adds nothing to the embeddings: its self-attention turns pairs of channels of queries and keys by angles that grow with the position, so that only distances count. The table below is zero.",
   alibi: "This model adds nothing to the embeddings: in its self-attention scores fall with the distance, in each head by its own slope (ALiBi). The table below is zero.",
   none: "This model knows no positions: words are a bag to its encoder, and the decoder knows only what came before. The table below is zero.",
