@@ -6,9 +6,10 @@ import torch
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.arithmetic import model_attention
+from heedful.inspection.asked import Asked
 from heedful.inspection.attribution import gradient_matrix, occlusion_matrix, rollout, target_rollout
 from heedful.inspection.heads import head_profiles
-from heedful.inspection.record import Asked, record
+from heedful.inspection.record import record
 from heedful.inspection.trace import KINDS, place, trace
 from heedful.inspection.word import explain_word
 from tests.inspection.models import new_bundle

@@ -17,7 +17,8 @@ from typing import Any, Generic, TypeVar
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
-from heedful.inspection.record import Asked, Record, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record, record
 from heedful.inspection.snapshots import at_snapshot
 from heedful.server.models import Direction
 from heedful.server.refusal import RefusedError, malformed

@@ -16,8 +16,9 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from heedful.errors import HeedfulError
+from heedful.inspection.asked import Asked
 from heedful.inspection.continuing import MOST, continuations
-from heedful.inspection.record import Asked, model_facts
+from heedful.inspection.record import model_facts
 from heedful.inspection.snapshots import snapshots
 from heedful.inspection.tables import as_data
 from heedful.inspection.trace import Kind

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from heedful.decoding.beam import Fate
-from heedful.inspection.record import Asked
+from heedful.inspection.asked import Asked
 from heedful.inspection.trace import KINDS
 from heedful.server.documentation import (
     COUNT,
