@@ -20,6 +20,7 @@ from heedful.inspection.ablation import read_head, without_heads
 from heedful.inspection.alignment import usual_aligner
 from heedful.inspection.asked import LONGEST, Asked, check_asked
 from heedful.inspection.heads import entropy, head_profiles
+from heedful.inspection.patterns import patterns
 from heedful.inspection.record_tensors import TensorIndex, tensor_index
 from heedful.inspection.stacks import attention_layers
 from heedful.inspection.trace import Tokens, Trace, encoded, trace_ids, unknown_words, usual_beam
@@ -98,7 +99,7 @@ class Record:
                 for each in head_profiles([seen])
             ],
             "ribbon": _ribbon(self.bundle, seen),
-            "patterns": _patterns(self.bundle, seen),
+            "patterns": patterns(self.bundle.config.model, seen),
             "tensors": self.tensors.described,
             "notes": unknown_words(self.bundle, seen),
         }
@@ -230,19 +231,6 @@ def _ribbon(bundle: Bundle, seen: Trace) -> dict[str, Any] | None:
         "head": aligner.head,
         "caption": aligner.name,
         "links": aligner.links(seen),
-    }
-
-
-def _patterns(bundle: Bundle, seen: Trace) -> dict[str, Any]:
-    """Which blocks of words see which, where not all do: for each attention its rows of blocks."""
-    size = bundle.config.model.block
-    return {
-        name.removesuffix(".pattern"): {
-            "block": size,
-            "rows": [row.nonzero().flatten().tolist() for row in pattern[::size, ::size]],
-        }
-        for name, pattern in seen.tensors.items()
-        if name.endswith(".pattern")
     }
 
 
