@@ -31,7 +31,7 @@ export class Ribbon {
     this.weights = null;
     /** @type {HTMLElement[]} */
     this.above = [];
-    /** @type {HTMLButtonElement[]} */
+    /** Buttons, but for words that the model did not decide. @type {HTMLElement[]} */
     this.below = [];
     this.chosen = 0;
     /** The word under the pointer or the focus. @type {number | null} */
@@ -76,7 +76,14 @@ export class Ribbon {
       this.#words(trace);
     }
     this.chosen = trace.sides.written.groups[step];
-    this.below.forEach((word, i) => word.setAttribute("aria-pressed", String(i === this.chosen)));
+    this.below.forEach((word, i) => word instanceof HTMLButtonElement && word.setAttribute("aria-pressed", String(i === this.chosen)));
+    const bands = trace.manifest.ribbon !== null; // there is a source that words come from
+    for (const part of [this.sourceRow, this.bands, this.told]) part.toggleAttribute("hidden", !bands);
+    if (!bands) {
+      this.#reveal();
+      this.#edges();
+      return;
+    }
     const { layer, head } = trace.manifest.ribbon;
     if (!(`${place("cross", layer)}.weights` in trace.manifest.tensors)) {
       this.bands.replaceChildren();
@@ -111,11 +118,12 @@ export class Ribbon {
     const { source, written } = trace.sides;
     this.above = source.words.map((word) => h("span", { class: "source-word", title: isEnd(word) ? "the end of the sentence" : "" }, word));
     const chances = wordProbabilities(trace);
-    this.below = written.words.map((word, i) =>
+    const decided = new Set(trace.steps.map((step) => written.groups[step]));
+    this.below = written.words.map((word, i) => !decided.has(i) ? h("span", { class: "source-word" }, word) :
       h("button", {
         type: "button", class: "target-word", style: `--p: ${chances[i].toFixed(4)}`,
         "aria-label": `${isEnd(word) ? "end of the sentence" : word}, probability ${percent(chances[i])}. Show alternatives.`,
-        onclick: () => this.choose(written.groups.indexOf(i)),
+        onclick: () => this.choose(/** @type {number} */ (trace.steps.find((step) => written.groups[step] === i))),
         onpointerenter: () => this.#point(i), onpointerleave: () => this.#point(null),
         onfocus: () => this.#point(i), onblur: () => this.#point(null),
       }, h("span", { class: "target-text" }, word), h("small", null, percent(chances[i]))));
@@ -186,7 +194,7 @@ export class Ribbon {
 export function wordProbabilities(trace) {
   const { groups, words } = trace.sides.written;
   const found = words.map(() => 1);
-  groups.forEach((word, step) => (found[word] *= trace.manifest.steps[step].probability));
+  for (const step of trace.steps) found[groups[step]] *= trace.manifest.steps[step].probability;
   return found;
 }
 
@@ -208,7 +216,10 @@ function strongest({ values, columns }, row) {
 }
 
 /** What bands and shades mean. @param {Trace} trace */
-function captionOf({ manifest: { ribbon: { layer, head }, model: { layers: { cross: layers } } } }) {
+function captionOf({ manifest: { blanks, ribbon, model: { layers: { cross: layers } } } }) {
+  if (blanks) return "Shade and percentage of a word: the probability of the likeliest piece in its blank, which is filled as if it were the only one.";
+  if (!ribbon) return "Shade and percentage of a word: its probability after the words before it, the product over its pieces. </s> is the end of the text.";
+  const { layer, head } = ribbon;
   return `Bands: cross-attention of decoder layer ${layer + 1}, ${head === null ? "mean of all heads" : `head ${head + 1}`}, in the row that writes the word${layer + 1 < layers ? ": not the last layer, since the last but one mostly aligns words best" : ""}. ` +
     "Shade and percentage of a word: its probability after the words before it, the product over its pieces. " +
     "</s> is the end of the sentence; heads that have nothing to look for often rest there.";
