@@ -64,6 +64,22 @@ def test_a_record_has_every_tensor(name: str) -> None:
     assert ("encoder.0.self.pattern" in manifest["tensors"]) == name.startswith("bigbird")
 
 
+def test_why_blocks_are_seen() -> None:
+    """Blocks of two pieces: the first, the one itself, and in the encoder one by chance."""
+    found = record(bundle_of("bigbird"), Asked(source=SENTENCE, target=TARGET))
+    for kind in ("encoder", "decoder"):
+        told = found.manifest["patterns"][f"{kind}.0.self"]
+        mask = found.seen.tensors[f"{kind}.0.self.pattern"][::2, ::2]
+        assert [row.nonzero().flatten().tolist() for row in mask] == told["rows"]
+        for row, (seen, why) in enumerate(zip(told["rows"], told["reasons"], strict=True)):
+            reasons = dict(zip(seen, why, strict=True))
+            if row == 0:
+                assert set(why) == {"first"}
+                continue
+            assert (reasons.pop(0), reasons.pop(row)) == ("first", "window")
+            assert list(reasons.values()) == (["random"] if kind == "encoder" else [])
+
+
 @EVERY
 def test_attribution(name: str) -> None:
     bundle = bundle_of(name)

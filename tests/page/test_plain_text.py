@@ -17,6 +17,7 @@ from heedful.inspection.record import Record, record
 from heedful.page.packing import packed
 from heedful.page.standalone import standalone
 from tests.inspection.models import new_bundle
+from tests.page import views
 from tests.page.looking import cells, number
 from tests.page.test_standalone import from_disk
 from tests.page.views import link, overflow
@@ -25,17 +26,12 @@ from tests.server.serving import serve_process
 TEXTS = {"writer": "The animal didn't", "filler": "The __ didn't cross the __ because it was tired."}
 KINDS = {"writer": "decoder", "filler": "encoder"}
 DRAWN = {
-    "translate": ".map-head",
-    "map": ".map-head",
-    "head": ".strongest li",
-    "cell": "[data-step=residual]",
-    "path": ".path .last",
-    "decode": ".tree .node",
+    **{view: drawn for view, drawn in views.DRAWN.items() if view != "lesson"},
     "positions": "[data-figure=products] .legend:not(:empty)",
     "experiments": ".finder button",
     "training": ".lead",
 }
-"""The views with what they draw last."""
+"""The views with what they draw last; there is no padding to see in one, and no snapshot of either."""
 OFFERED = {
     "writer": ["Write", "Map", "Head", "Cell", "Word path", "Decode", "Positions", "Experiments", "Training"],
     "filler": ["Fill in", "Map", "Head", "Cell", "Word path", "Positions", "Experiments", "Training"],
@@ -82,8 +78,8 @@ def visit(page: Page, address: str, name: str, view: str, **place: object) -> Lo
 @BOTH
 def test_every_view_that_is_offered(name: str, page: Page, plain: str) -> None:
     """No console error on any (the page fixture listens), and nothing of a translation."""
-    views = [view for view in DRAWN if view != "decode" or name == "writer"]
-    for view in views:
+    offered = [view for view in DRAWN if view != "decode" or name == "writer"]
+    for view in offered:
         visit(page, plain, name, view)
         assert page.get_by_role("navigation").get_by_role("link").all_inner_texts() == OFFERED[name]
         expect(page.get_by_label("Attention", exact=True).get_by_text("Cross-attention")).to_have_count(0)
@@ -132,7 +128,7 @@ def test_it_goes_on_with_a_text(page: Page, plain: str, made: dict[str, Record])
         cells(view.locator(".bars-table").first)[1:], manifest["steps"][step]["top"], strict=False
     ):
         assert number(line[2]) == pytest.approx(expected["probability"], abs=1e-4)
-    words = page.get_by_role("group", name="Words of the translation").get_by_role("button")
+    words = page.get_by_role("group", name="Words of the text").get_by_role("button")
     expect(words).to_have_count(len(made["writer"].seen.written.words))
     expect(page.get_by_role("group", name="Source words")).to_be_hidden()
 

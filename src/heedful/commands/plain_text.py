@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from heedful.bundle import Bundle
-from heedful.config import merged
-from heedful.decoding.config import SearchConfig
-from heedful.engines.plain_text import continued, filled
+from heedful.engines.plain_text import continued, filled, sampling
 from heedful.training.devices import chosen_device
 
 
@@ -16,8 +14,7 @@ def generate_command(
 ) -> list[str]:
     """Texts that go on from the prompt."""
     bundle = Bundle.load(model, chosen_device(device))
-    own = merged(bundle.config.search.model_dump(), {"method": "sample", **search})
-    return continued(bundle, prompt, SearchConfig.checked(own), longest)
+    return continued(bundle, prompt, sampling(bundle, search), longest)
 
 
 def fill_command(model: Path, text: str, top: int, device: str) -> list[str]:

@@ -1,13 +1,15 @@
 """Models of plain text at work: going on with a text, and filling in its blanks."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from heedful.bundle import Bundle
+from heedful.config import merged
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.search import search
@@ -28,6 +30,11 @@ class Guess:
 
     text: str
     probability: float
+
+
+def sampling(bundle: Bundle, told: Mapping[str, Any]) -> SearchConfig:
+    """The model's own search, but with words drawn at random, by these settings."""
+    return SearchConfig.checked(merged(bundle.config.search.model_dump(), {"method": "sample", **told}))
 
 
 def continued(bundle: Bundle, prompt: str, settings: SearchConfig, longest: int) -> list[str]:

@@ -103,12 +103,6 @@ class Directions:
 
     def __init__(self, directions: Sequence[Direction], plain: Sequence[PlainModel] = ()) -> None:
         self.plain = tuple(plain)
-        names = [model.name for model in self.plain]
-        double = next((name for name in names if names.count(name) > 1), None)
-        if double is not None:
-            raise HeedfulError(
-                f"two models are called {double}", hint="serve one of them on another port: --port 5001"
-            )
         self._directions: dict[tuple[str, str], Direction] = {}
         for direction in map(_normalised, directions):
             pair = direction.source, direction.target
@@ -119,6 +113,12 @@ class Directions:
                     hint="serve one of them here, and the other on another port: --port 5001",
                 )
             self._directions[pair] = direction
+        names = [model.name for model in (*self, *self.plain)]
+        double = next((name for name in names if names.count(name) > 1), None)
+        if double is not None:
+            raise HeedfulError(
+                f"two models are called {double}", hint="serve one of them on another port: --port 5001"
+            )
 
     def __iter__(self) -> Iterator[Direction]:
         return iter(self._directions.values())

@@ -4,20 +4,18 @@ The work is done by the worker that looks inside, one request at a time, and ref
 """
 
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field, StrictStr
 
 from heedful.bundle import Bundle
-from heedful.config import Config, merged
-from heedful.decoding.config import SearchConfig
-from heedful.engines.plain_text import continued, filled
-from heedful.errors import HeedfulError
+from heedful.config import Config
+from heedful.engines.plain_text import continued, filled, sampling
 from heedful.inspection.asked import LONGEST
 from heedful.server.documentation import NUMBER, TEXT, WORK_ERRORS, answer, list_of, model_schema, record
-from heedful.server.parameters import check_amount, read_json, well_formed
+from heedful.server.parameters import check_amount, checked_body, well_formed
 from heedful.server.refusal import malformed
 from heedful.server.state import Server, deadline_of
 from heedful.server.trace import NAME_CHARACTERS
@@ -25,7 +23,7 @@ from heedful.server.trace import NAME_CHARACTERS
 MOST_GUESSES = 1000
 _TEXTS = record({"texts": list_of(TEXT)})
 _BLANKS = record({"blanks": list_of(list_of(record({"text": TEXT, "probability": NUMBER})))})
-Wanted = TypeVar("Wanted", bound=Config)
+DRAWING = {"n_best", "temperature", "top_k", "top_p", "seed"}
 
 
 class PlainRequest(Config):
@@ -78,17 +76,18 @@ def plain_text_routes(server: Server) -> APIRouter:
     async def generate(request: Request) -> JSONResponse:
         """Go on with a text, word by word at random (a language model)."""
         server.check_key(request)
-        asked = _checked(GenerateRequest, await request.body())
+        asked = checked_body(GenerateRequest, await request.body())
         check_amount([asked.text], server.config)
         if asked.n_best > server.config.max_alternatives + 1:
             raise malformed(f"n_best must be at most {server.config.max_alternatives + 1}")
         bundle = _model(server, asked.model, "language")
-        search = _search(bundle, asked)
+        told = asked.model_dump(include=DRAWING, exclude_none=True)
         text = well_formed(asked.text)
-        texts = await server.inspector.run(
-            lambda: continued(bundle, text, search, asked.longest), deadline_of(request)
-        )
-        return JSONResponse({"texts": texts})
+
+        def work() -> list[str]:
+            return continued(bundle, text, sampling(bundle, told), asked.longest)
+
+        return JSONResponse({"texts": await server.inspector.run(work, deadline_of(request))})
 
     @routes.post(
         "/fill",
@@ -99,7 +98,7 @@ def plain_text_routes(server: Server) -> APIRouter:
     async def fill(request: Request) -> JSONResponse:
         """Guess what stands in the blanks of a text (a masked model)."""
         server.check_key(request)
-        asked = _checked(FillRequest, await request.body())
+        asked = checked_body(FillRequest, await request.body())
         check_amount([asked.text], server.config)
         bundle = _model(server, asked.model, "mask")
         text = well_formed(asked.text)
@@ -112,21 +111,6 @@ def plain_text_routes(server: Server) -> APIRouter:
 def _body(request: type[PlainRequest]) -> dict[str, Any]:
     content = {"application/json": {"schema": model_schema(request)}}
     return {"requestBody": {"required": True, "content": content}}
-
-
-def _checked(kind: type[Wanted], body: bytes) -> Wanted:
-    try:
-        return kind.checked(read_json(body))
-    except HeedfulError as error:
-        raise malformed(str(error)) from None
-
-
-def _search(bundle: Bundle, asked: GenerateRequest) -> SearchConfig:
-    told = asked.model_dump(include={"n_best", "temperature", "top_k", "top_p", "seed"}, exclude_none=True)
-    try:
-        return SearchConfig.checked(merged(bundle.config.search.model_dump(), {"method": "sample", **told}))
-    except HeedfulError as error:
-        raise malformed(str(error)) from None
 
 
 def _model(server: Server, name: str, task: str) -> Bundle:

@@ -15,7 +15,6 @@ from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
 from heedful.bundle import Bundle
-from heedful.errors import HeedfulError
 from heedful.inspection.asked import Asked
 from heedful.inspection.continuing import MOST, continuations
 from heedful.inspection.record import model_facts
@@ -28,7 +27,7 @@ from heedful.server.documentation import WORK_ERRORS, answer, model_schema
 from heedful.server.inspecting import told
 from heedful.server.models import Direction, Served, short_name
 from heedful.server.packing import packing_routes
-from heedful.server.parameters import check_amount, read_json, well_formed
+from heedful.server.parameters import check_amount, checked, read_json, well_formed
 from heedful.server.refusal import RefusedError, malformed
 from heedful.server.state import Server, deadline_of
 from heedful.server.texts import in_thread_if_long
@@ -161,10 +160,7 @@ def _checked(body: bytes) -> TraceRequest:
     told = {
         name: tuple(value) if isinstance(value, list) else value for name, value in read_json(body).items()
     }
-    try:
-        asked = TraceRequest.checked(told)
-    except HeedfulError as error:
-        raise malformed(str(error)) from None
+    asked = checked(TraceRequest, told)
     return asked.model_copy(
         update={
             "source": well_formed(asked.source),

@@ -1,5 +1,6 @@
 // The ribbon: source words above, target words below, and bands between them as wide as the attention.
 
+import { taskOf } from "heedful/data/task.js";
 import { place } from "heedful/data/trace.js";
 import { h, percent, shown, svg } from "heedful/parts/dom.js";
 import { pictureButtons } from "heedful/parts/picture.js";
@@ -37,7 +38,7 @@ export class Ribbon {
     /** The word under the pointer or the focus. @type {number | null} */
     this.pointed = null;
     this.sourceRow = h("div", { class: "ribbon-row", dir: "auto", role: "group", "aria-label": "Source words" });
-    this.targetRow = h("div", { class: "ribbon-row", dir: "auto", role: "group", "aria-label": "Words of the translation" });
+    this.targetRow = h("div", { class: "ribbon-row", dir: "auto", role: "group" });
     this.bands = svg("svg", { class: "ribbon-bands", height: HEIGHT, "aria-hidden": "true" });
     this.inner = h("div", { class: "ribbon-inner" }, this.sourceRow, this.bands, this.targetRow);
     this.told = h("p", { class: "told", role: "status" });
@@ -63,8 +64,8 @@ export class Ribbon {
   }
 
   #picture() {
-    const { asked, translation } = /** @type {Trace} */ (this.trace).manifest;
-    return snapshot([this.host], "Where each word comes from · Heedful", [asked.source, `→ ${translation.text}`]);
+    const { asked, translation, ribbon } = /** @type {Trace} */ (this.trace).manifest;
+    return snapshot([this.host], `${ribbon ? "Where each word comes from" : "How likely each word is"} · Heedful`, [asked.source, `→ ${translation.text}`]);
   }
 
   /** Words and weights of a trace. @param {Trace} trace @param {number} step */
@@ -129,6 +130,7 @@ export class Ribbon {
       }, h("span", { class: "target-text" }, word), h("small", null, percent(chances[i]))));
     this.sourceRow.replaceChildren(...this.above);
     this.targetRow.replaceChildren(...this.below);
+    this.targetRow.setAttribute("aria-label", `Words of the ${taskOf(trace.manifest.model).written}`);
     this.caption.textContent = captionOf(trace);
   }
 
