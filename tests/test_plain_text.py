@@ -1,5 +1,6 @@
 """Models of plain text, from the command line: trained, taken up again, at work, and what they refuse."""
 
+import json
 import math
 from pathlib import Path
 
@@ -124,13 +125,40 @@ def test_a_blank_is_one_piece(masked: Path, text: str, blanks: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("family", "text", "kind"),
+    [("language", "The animal", "decoder"), ("mask", "The __ is tired.", "encoder")],
+)
+def test_pictures_and_explanations(
+    family: str, text: str, kind: str, language: Path, masked: Path, tmp_path: Path
+) -> None:
+    folder = {"language": language, "mask": masked}[family]
+    drawn = run_heedful(
+        "inspect", folder, text, "-o", tmp_path / "pictures", "--format", "png", "--layer", "1"
+    )
+    assert drawn.status == 0, drawn.err
+    names = {path.name for path in (tmp_path / "pictures").iterdir()}
+    assert {f"{kind}-layer-1.png", "weights-layer-1.json"} <= names
+    assert not [name for name in names if "cross" in name or "rollout" in name]
+    word = "animal" if family == "language" else "__"
+    told = run_heedful("explain", folder, text, "--layer", "1", "--head", "2", "--word", word, "--json")
+    assert told.status == 0, told.err
+    values = json.loads(told.out)["values"]
+    assert (values["kind"], values["layer"], values["head"]) == (kind, 1, 2)
+    assert values["row_pieces"][values["row"] - 1].strip("▁") == word
+    assert sum(values["weights"]) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
     ("words", "problem"),
     [
         (["translate", "LANGUAGE", "a"], "this is a language model, which does not translate"),
         (["translate", "MASKED", "a"], "this is a masked language model"),
-        (["serve", "LANGUAGE"], "this is a language model"),
         (["evaluate", "LANGUAGE", "TEXTS", "--beam", "3"], "does not translate"),
         (["evaluate", "MASKED", "/dev/null"], "no text in"),
+        (["serve", "LANGUAGE", "--engine", "ctranslate2"], "only translates"),
+        (["explain", "LANGUAGE", "The animal", "--kind", "cross"], "no cross attention"),
+        (["inspect", "MASKED", "no blank", "-o", "x.html"], "there is no blank"),
+        (["inspect", "LANGUAGE", "--grammar"], "this is a language model"),
         (["generate", "MASKED", "a"], "does not go on with a text"),
         (["fill", "LANGUAGE", "a __"], "does not fill in blanks"),
         (["fill", "MASKED", "a"], "there is no blank"),

@@ -104,6 +104,15 @@ class Bundle:
     def model(self) -> "Translator":
         """The model, if it translates."""
         self.check_translates()
+        return self.writer
+
+    @property
+    def writer(self) -> "Translator":
+        """The model, if it writes from left to right: a translator, or a language model."""
+        if self.config.model.family == "mask":
+            raise HeedfulError(
+                "this model fills in blanks and does not write", hint="heedful fill MODEL TEXT"
+            )
         return cast("Translator", self.predictor)
 
     def check_translates(self) -> None:

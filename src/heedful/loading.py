@@ -11,6 +11,7 @@ from heedful.engines.segmented import SegmentedEngine
 from heedful.errors import HeedfulError
 from heedful.interop import ctranslate2
 from heedful.interop.ctranslate2 import Precision
+from heedful.model.config import PLAIN
 from heedful.training.devices import available_cores
 
 EngineName = Literal["auto", "exact", "pytorch", "ctranslate2", "ctranslate2-int8"]
@@ -45,6 +46,12 @@ def load(
     if place != "cpu":
         raise HeedfulError(f"the engine {engine} runs on the CPU here, not on {place}", hint="--device cpu")
     return _quick_engine(Path(folder), bundle, precision, workers or max(1, available_cores()))
+
+
+def load_plain(folder: str | Path, device: str = "auto") -> Bundle | None:
+    """The model in ``folder`` if it is one of plain text, which does not translate; else None."""
+    bundle = Bundle.open(folder, _place(device))
+    return bundle.read() if bundle.config.model.family in PLAIN else None
 
 
 def _place(device: str) -> str:

@@ -6,16 +6,16 @@ import torch
 
 from heedful.bundle import Bundle, BundleConfig
 from heedful.corpora.grammar import generate
-from heedful.model.config import ModelConfig
+from heedful.model.config import PLAIN, ModelConfig
 from heedful.model.family import new_model
 from heedful.text.tokenizer import PairTokenizer, TokenizerConfig
 
 
 @cache
-def new_tokenizer(kind: str) -> PairTokenizer:
+def new_tokenizer(kind: str, *, joint: bool = False) -> PairTokenizer:
     """Of the demo grammar: whole words, or pieces of them."""
     size = 1100 if kind == "word" else 700
-    settings = TokenizerConfig.checked({"kind": kind, "vocabulary": size, "joint": False})
+    settings = TokenizerConfig.checked({"kind": kind, "vocabulary": size, "joint": joint})
     pairs = [(pair.source, pair.target) for pair in generate(4000)]
     return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
 
@@ -30,7 +30,8 @@ def new_bundle(
     **others: object,
 ) -> Bundle:
     """A model that knows nothing, over the words or pieces of the demo grammar."""
-    tokenizer = new_tokenizer(kind)
+    plain = others.get("family") in PLAIN  # one language: one vocabulary
+    tokenizer = new_tokenizer(kind, joint=plain)
     config = ModelConfig.checked(
         {
             "width": width,
@@ -41,7 +42,7 @@ def new_bundle(
             "norm": norm,
             "source_vocabulary": tokenizer.source.size,
             "target_vocabulary": tokenizer.target.size,
-            "joint": False,
+            "joint": plain,
             **others,
         }
     )
@@ -52,4 +53,5 @@ def new_bundle(
             parameter += 0.3 * torch.randn_like(parameter) * (parameter != 0)
     for table in model.tables:
         table.weight.data[0] = 0
-    return Bundle(BundleConfig(languages=("en", "fr"), model=config), tokenizer, model.eval())
+    languages = None if plain else ("en", "fr")
+    return Bundle(BundleConfig(languages=languages, model=config), tokenizer, model.eval())

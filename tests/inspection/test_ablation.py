@@ -9,7 +9,8 @@ import torch
 from heedful.bundle import Bundle, named_parameters, write_tensors
 from heedful.errors import HeedfulError
 from heedful.inspection.ablation import Head, attention_module, read_head, without_heads
-from heedful.inspection.record import Asked, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import record
 from heedful.inspection.snapshots import at_snapshot, snapshots
 from heedful.inspection.trace import KINDS, Kind, place, trace
 from tests.inspection.models import new_bundle

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from heedful.errors import HeedfulError
+from heedful.inspection.asked import Asked
 from heedful.inspection.continuing import continuations
-from heedful.inspection.record import Asked, record
+from heedful.inspection.record import record
 from heedful.inspection.trace import END_LABEL
 from heedful.text.tokenizer import END
 from tests.inspection.models import new_bundle

@@ -6,9 +6,10 @@ import torch
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.arithmetic import model_attention
+from heedful.inspection.asked import Asked
 from heedful.inspection.attribution import gradient_matrix, occlusion_matrix, rollout, target_rollout
 from heedful.inspection.heads import head_profiles
-from heedful.inspection.record import Asked, record
+from heedful.inspection.record import record
 from heedful.inspection.trace import KINDS, place, trace
 from heedful.inspection.word import explain_word
 from heedful.model.config import TREE_POSITIONS
@@ -70,6 +71,22 @@ def test_a_record_has_every_tensor(name: str) -> None:
     for tensor, entry in manifest["tensors"].items():
         assert tuple(found.tensors.get(tensor).shape) == tuple(entry["shape"])
     assert ("encoder.0.self.pattern" in manifest["tensors"]) == name.startswith("bigbird")
+
+
+def test_why_blocks_are_seen() -> None:
+    """Blocks of two pieces: the first, the one itself, and in the encoder one by chance."""
+    found = record(bundle_of("bigbird"), Asked(source=SENTENCE, target=TARGET))
+    for kind in ("encoder", "decoder"):
+        told = found.manifest["patterns"][f"{kind}.0.self"]
+        mask = found.seen.tensors[f"{kind}.0.self.pattern"][::2, ::2]
+        assert [row.nonzero().flatten().tolist() for row in mask] == told["rows"]
+        for row, (seen, why) in enumerate(zip(told["rows"], told["reasons"], strict=True)):
+            reasons = dict(zip(seen, why, strict=True))
+            if row == 0:
+                assert set(why) == {"first"}
+                continue
+            assert (reasons.pop(0), reasons.pop(row)) == ("first", "window")
+            assert list(reasons.values()) == (["random"] if kind == "encoder" else [])
 
 
 @EVERY

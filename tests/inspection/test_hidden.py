@@ -8,10 +8,11 @@ import torch
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
+from heedful.inspection.asked import LONGEST, Asked
 from heedful.inspection.attribution import occlusion_attribution
 from heedful.inspection.continuing import continuations
 from heedful.inspection.heads import head_profiles
-from heedful.inspection.record import LONGEST, Asked, Record, record
+from heedful.inspection.record import Record, record
 from heedful.inspection.trace import Kind
 from heedful.inspection.word import explain_word
 from tests.inspection.models import new_bundle

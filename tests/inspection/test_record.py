@@ -13,7 +13,8 @@ from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.errors import HeedfulError
 from heedful.inspection.ablation import Head, attention_module, without_heads
-from heedful.inspection.record import LONGEST, Asked, Record, record
+from heedful.inspection.asked import LONGEST, Asked
+from heedful.inspection.record import Record, record
 from heedful.inspection.record_tensors import PADDING, THUMBNAIL, stream_names
 from heedful.inspection.trace import KINDS, Kind, place, trace, translated
 from heedful.model.positions import sinusoids
@@ -76,7 +77,13 @@ def test_names_follow_the_paper(made: Record) -> None:
         for layer in range(made.manifest["model"]["layers"][kind]):
             parts = ("q", "k", "v", "scores", "weights", "heads", "output", "x")
             assert {f"{place(kind, layer)}.{part}" for part in parts} <= names
-    assert {*stream_names(2), "encoder.memory", "decoder.states", "decoder.mask", "lens.ids"} <= names
+    assert {
+        *stream_names(made.seen, "decoder"),
+        "encoder.memory",
+        "decoder.states",
+        "decoder.mask",
+        "lens.ids",
+    } <= names
 
 
 def test_attention_is_whole(made: Record) -> None:
@@ -118,7 +125,7 @@ def test_positions_that_end_with_the_sentence_leave_no_room_for_padding() -> Non
 def test_the_last_reading_is_the_models_own(made: Record) -> None:
     """What the last layer would say is what the model says."""
     ids, chances = made.tensors.get("lens.ids"), made.tensors.get("lens.probabilities")
-    assert ids.shape[0] == len(stream_names(2)) == 1 + 2 * 3
+    assert ids.shape[0] == len(stream_names(made.seen, "decoder")) == 1 + 2 * 3
     for step, told in enumerate(made.manifest["steps"]):
         top = told["top"][: ids.size(-1)]
         assert ids[-1, step].tolist() == [each["id"] for each in top]

@@ -9,7 +9,8 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from heedful.errors import HeedfulError
-from heedful.inspection.record import Asked, Record, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record, record
 from heedful.inspection.record_file import load_record, manifest_alone, record_bytes, save_record
 from tests.inspection.models import new_bundle
 

@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from heedful.errors import HeedfulError
+from heedful.inspection.asked import Asked
 from heedful.inspection.attribution import gradient_matrix, occlusion_matrix, rollout
 from heedful.inspection.heads import head_profiles
-from heedful.inspection.record import Asked, record
+from heedful.inspection.record import record
 from heedful.inspection.trace import trace
 from heedful.inspection.word import explain_word
 from tests.inspection.models import new_bundle

@@ -1,6 +1,8 @@
 """Members of the family on the page: every view opens, and a cell's arithmetic ends in the model's weight."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -61,6 +63,46 @@ def test_every_view_shows_it(name: str, page: Page, tmp_path: Path) -> None:
             expect(figure.locator(".as-table td").first).to_be_visible()
             _, *body = cells(figure.locator(".as-table table"))
             assert [[cell == "masked" for cell in line[1:]] for line in body] == (pattern == 0).tolist()
+            grid = figure.get_by_role("grid")
+            for key in ("PageDown", "End", "ArrowUp"):
+                grid.press(key)
+            seen = pattern[-2, -1] > 0
+            expect(grid.get_by_role("gridcell")).to_have_attribute(
+                "aria-label", re.compile("looks at" if seen else "does not see .*: not seen")
+            )
+            blocks_are_shown(page, process.address, manifest)
+        if name == "linformer":
+            page.goto(process.address + link("positions", TEXT, kind="encoder", layer=1, head=1))
+            expect(page.locator("#view-positions")).to_contain_text("keys are not words")
+            visit(page, process.address, "head", TEXT, kind="encoder", layer=1, head=1)
+            expect(page.locator("#view-head")).to_contain_text("each Σ is a sum of all words")
+
+
+def blocks_are_shown(page: Page, address: str, manifest: dict[str, Any]) -> None:
+    """Which blocks see which, with the reason; both for the encoder and from left to right."""
+    names = {"first": "one of the first blocks", "window": "in its window", "random": "by chance"}
+    for kind in ("encoder", "decoder"):
+        page.goto(address + link("positions", TEXT, kind=kind, layer=2, head=1))
+        expect(page.locator("#view-positions .block-key")).to_contain_text("not seen")
+        figure = page.locator("#view-positions [data-figure=blocks]")
+        expect(figure.get_by_role("grid")).to_have_attribute("aria-rowcount", str(len(rows(manifest, kind))))
+        if not figure.locator(".as-table td").count():
+            figure.get_by_text("Show as table").click()
+        expected = [
+            [
+                names[found[other]] if other in found else "not seen"
+                for other in range(len(rows(manifest, kind)))
+            ]
+            for found in rows(manifest, kind)
+        ]
+        _, *body = cells(figure.locator(".as-table table"))
+        assert [line[1:] for line in body] == expected
+
+
+def rows(manifest: dict[str, Any], kind: str) -> list[dict[int, str]]:
+    """For each block the blocks that it sees, with the reasons."""
+    pattern = manifest["patterns"][f"{kind}.1.self"]
+    return [dict(zip(*each, strict=True)) for each in zip(pattern["rows"], pattern["reasons"], strict=True)]
 
 
 def test_a_recurrent_model(page: Page, tmp_path: Path) -> None:

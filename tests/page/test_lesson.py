@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from heedful.bundle import Bundle
-from heedful.inspection.record import Asked, Record, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record, record
 from heedful.page.packing import packed
 from heedful.page.standalone import standalone
 from tests.page.conftest import TIRED

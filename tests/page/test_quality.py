@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from heedful.bundle import Bundle
-from heedful.inspection.record import Asked, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import record
 from tests.page.views import DRAWN, MOST_NODES, link, nodes, overflow, visit
 from tests.server.serving import ask, wait_until
 

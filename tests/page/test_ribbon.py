@@ -7,7 +7,8 @@ from urllib.parse import urlencode
 from playwright.sync_api import Page, expect
 
 from heedful.bundle import Bundle
-from heedful.inspection.record import Asked, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import record
 from heedful.inspection.trace import by_words
 from tests.page.conftest import TIRED
 

@@ -11,7 +11,8 @@ from playwright.sync_api import Browser, Page, expect
 import heedful
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
-from heedful.inspection.record import Asked, Record, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record, record
 from heedful.inspection.record_file import load_record, save_record
 from heedful.page.packing import packed
 from heedful.page.place import Place, address, chosen_head, fitted

@@ -13,7 +13,8 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from heedful.bundle import Bundle
-from heedful.inspection.record import Asked, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import record
 from heedful.inspection.snapshots import at_snapshot, snapshots
 from tests.page.conftest import TIRED
 from tests.page.looking import cells, number

@@ -20,7 +20,7 @@ from heedful.progress import Reporter
 from heedful.server.app import new_app
 from heedful.server.batching import Batcher, ServedEngine
 from heedful.server.config import ServerConfig
-from heedful.server.models import Direction, Directions
+from heedful.server.models import Direction, Directions, PlainModel
 from heedful.server.running import new_server
 from heedful.server.state import Server
 
@@ -112,15 +112,17 @@ class Running:
 
 
 @contextmanager
-def served(*engines: ServedEngine, folder: Path = Path("fake"), **settings: Any) -> Iterator[Running]:
-    """These engines behind HTTP, in a thread."""
+def served(
+    *engines: ServedEngine, folder: Path = Path("fake"), plain: Sequence[PlainModel] = (), **settings: Any
+) -> Iterator[Running]:
+    """These engines, and models of plain text, behind HTTP, in a thread."""
     config = ServerConfig(**{"workers": 1, **settings})
     directions = []
     for engine in engines:
         assert engine.bundle.config.languages
         source, target = engine.bundle.config.languages
         directions.append(Direction(source, target, folder, Batcher(engine, config)))
-    app = new_app(Directions(directions), config)
+    app = new_app(Directions(directions, plain), config)
     server = new_server(app, Reporter(quiet=True))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

@@ -15,6 +15,8 @@ import requests
 from hypothesis import HealthCheck, given, settings
 
 from heedful.engines.segmented import SegmentedEngine
+from heedful.server.models import PlainModel
+from tests.inspection.models import new_bundle
 from tests.server.engines import FakeEngine
 from tests.server.serving import ask, served
 
@@ -43,9 +45,11 @@ INSIDE = [
     ("GET", "/api/trace/{name}/alternatives"),
     ("GET", "/api/trace/{name}/page"),
     ("GET", "/api/trace/{name}/record"),
+    ("POST", "/api/generate"),
+    ("POST", "/api/fill"),
 ]
 """These need a real model."""
-CAN_BE_WRONG = [INSIDE[place] for place in (1, 2, 3, 4)]
+CAN_BE_WRONG = [INSIDE[place] for place in (1, 2, 3, 4, 7, 8)]
 EXAMPLES = 20
 """Requests of each operation and mode ..."""
 SLOW = {"/api/trace/{name}/page": 4}
@@ -156,7 +160,8 @@ def test_all_answers_are_described(address: str) -> None:
 @pytest.fixture(scope="module")
 def inside(engine: SegmentedEngine, quick_model: Path) -> Iterator[str]:
     """A server of a model that has heads."""
-    with served(engine, folder=quick_model) as running:
+    plain = [PlainModel(Path(family), new_bundle("bpe", family=family)) for family in ("language", "mask")]
+    with served(engine, folder=quick_model, plain=plain) as running:
         yield running.address
 
 
@@ -176,6 +181,11 @@ def inside_description(inside: str) -> Any:
         "hidden": {"type": "array", "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 6}},
         "prefix_ids": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 90}},
     }
+    for path, name in (("/api/generate", "language"), ("/api/fill", "mask")):
+        body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        body["properties"] |= {"text": {"enum": ["The __", "__ dog"]}, "model": {"enum": ["", name]}}
+        if "longest" in body["properties"]:
+            body["properties"]["longest"] = {"type": "integer", "minimum": 9, "maximum": 20}
     made = ask(inside, "/api/trace", {"source": "The dog was too tired."}).json
     places = {
         "name": {"enum": [made["id"], made["id"], "forgotten"]},

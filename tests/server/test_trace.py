@@ -12,7 +12,8 @@ from urllib.parse import quote
 import pytest
 
 from heedful.engines.segmented import SegmentedEngine
-from heedful.inspection.record import LONGEST, Asked, record
+from heedful.inspection.asked import LONGEST, Asked
+from heedful.inspection.record import record
 from heedful.inspection.word import explain_word
 from heedful.page.assets import assets
 from heedful.server.trace import NOT_ON_THE_PAGE

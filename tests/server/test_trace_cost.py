@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from heedful.engines.segmented import SegmentedEngine
-from heedful.inspection.record import Asked, Record, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record, record
 from heedful.server import inspecting
 from heedful.server.inspecting import WAITING
 from heedful.server.texts import LONG

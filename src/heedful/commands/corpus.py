@@ -68,7 +68,7 @@ def join_corpus(paths: Sequence[Path], output: Path, lines: int, characters: int
     def measured() -> Iterator[Pair]:
         nonlocal longest
         for pair in paragraphs(_records(paths), ParagraphSize(lines, characters), report):
-            longest = max(longest, *map(len, pair))
+            longest = max(longest, len(pair.source), len(pair.target))
             yield pair
         if not longest:  # before anything is overwritten
             raise HeedfulError(

@@ -14,6 +14,7 @@ from heedful.files import check_writable
 from heedful.inspection.lecture import TOPICS, glove
 from heedful.inspection.lecture_attention import PAIR_CHANNELS, PAIR_SCORES
 from heedful.inspection.lecture_mask import TARGET_WORDS
+from heedful.inspection.stacks import kinds_of
 from heedful.inspection.tables import Explanation, may_style, rendered, terminal_width, to_json
 from heedful.inspection.trace import KINDS, Kind, trace
 from heedful.inspection.word import explain_word
@@ -126,7 +127,7 @@ def _vectors(path: Path | None) -> Path:
 
 
 def _model(options: ExplainOptions) -> Explanation:
-    kind = _checked_kind(options)
+    _check_kind(options)
     folder = Path(options.subject)
     if not folder.is_dir():
         raise _unknown(options.subject)
@@ -142,31 +143,33 @@ def _model(options: ExplainOptions) -> Explanation:
             "no sentence to explain", hint=f'heedful explain {folder} "A sentence." --word sentence'
         )
     bundle = Bundle.load(folder)
-    # The encoder does not depend on the target: an empty one saves the search for a translation.
-    target = "" if kind == "encoder" else options.target
+    there = kinds_of(bundle.config.model)
+    kind: Kind = next((each for each in KINDS if each == options.kind), there[0])
+    # An encoder does not depend on the target: an empty one saves the search for a translation.
+    target = "" if kind == "encoder" and "cross" in there else options.target
     seen = trace(bundle, _valid(options.sentence), None if target is None else _valid(target))
     rows, columns = seen.sides(kind)
-    looking = "the sentence" if kind == "encoder" else f"the translation, which looks (--kind {kind})"
-    looked_at = "the translation so far" if kind == "decoder" else "the sentence"
+    translation = "the translation" if "cross" in there else "the text"
+    looking = "the sentence" if kind == "encoder" else f"{translation}, which looks (--kind {kind})"
+    looked_at = f"{translation} so far" if kind == "decoder" else "the sentence"
     row = 0 if options.word is None else find_piece(rows, _valid(options.word), looking)
     key = None if options.key is None else find_piece(columns, _valid(options.key), looked_at)
     layer, head = (1 if place is None else place for place in (options.layer, options.head))
     return explain_word(bundle, seen, kind, layer - 1, head - 1, row, key)
 
 
-def _checked_kind(options: ExplainOptions) -> Kind:
-    name = options.kind or "encoder"
-    kind = next((kind for kind in KINDS if kind == name), None)
-    if kind is None:
-        raise HeedfulError(f"there is no kind {name!r} of attention", hint=f"kinds: {', '.join(KINDS)}")
-    if options.target is not None and kind == "encoder":
+def _check_kind(options: ExplainOptions) -> None:
+    if options.kind not in (None, *KINDS):
+        raise HeedfulError(
+            f"there is no kind {options.kind!r} of attention", hint=f"kinds: {', '.join(KINDS)}"
+        )
+    if options.target is not None and options.kind in (None, "encoder"):
         raise HeedfulError(
             "--target has no effect on the encoder",
             hint="add --kind decoder or --kind cross, or leave it out",
         )
     if options.target is not None and not options.target.strip():
         raise HeedfulError("the target is empty", hint="leave out --target for the model's own translation")
-    return kind
 
 
 def _unknown(subject: str) -> HeedfulError:

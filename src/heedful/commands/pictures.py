@@ -25,9 +25,10 @@ from heedful.inspection.figures import (
 )
 from heedful.inspection.figures.maps import LOOKS_FROM
 from heedful.inspection.metrics import metrics_path
+from heedful.inspection.stacks import attention_layers
 from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace, unknown_words
-from heedful.loading import load
 from heedful.progress import Reporter
+from heedful.training.devices import chosen_device
 
 FORMATS = {"png": ("png",), "svg": ("svg",), "both": ("png", "svg")}
 TITLES = {
@@ -58,7 +59,7 @@ class PictureOptions:
 def pictures_command(options: PictureOptions, report: Reporter) -> Iterator[str]:
     """Trace the sentence and write what was seen; yields lines to print."""
     _check(options)
-    bundle = load(options.model, device=options.device, engine="pytorch").bundle
+    bundle = Bundle.load(options.model, chosen_device(options.device))
     _check_places(bundle, options)
     target = None if options.target is None else _readable(options.target)
     seen = trace(bundle, _readable(options.sentence), target)
@@ -230,7 +231,7 @@ ATTRIBUTIONS: dict[str, str] = {
 
 def _attributions(bundle: Bundle, seen: Trace, options: PictureOptions) -> dict[str, Tensor]:
     """(written pieces, source pieces) of each method, unless one attention was asked for."""
-    if not _everything(options):
+    if not _everything(options) or not seen.layers["cross"]:
         return {}
     rolled = {"rollout": target_rollout(seen)[0]} if seen.has_rollout else {}
     return rolled | {
@@ -349,9 +350,9 @@ def _check_places(bundle: Bundle, options: PictureOptions) -> None:
     """A layer that one stack has is enough, unless the kind is given."""
     layer = 0 if options.layer is None else options.layer - 1
     head = None if options.head is None else options.head - 1
-    config = bundle.config.model
-    deeper: Kind = "encoder" if config.encoder_layers >= config.decoder_layers else "decoder"
-    check_place(bundle, next((kind for kind in KINDS if kind == options.kind), deeper), layer, head)
+    layers = attention_layers(bundle.config.model)
+    deepest = max(KINDS, key=layers.__getitem__)
+    check_place(bundle, next((kind for kind in KINDS if kind == options.kind), deepest), layer, head)
 
 
 def _check_word(views: list[View], options: PictureOptions) -> None:

@@ -7,10 +7,8 @@ from typing import Any
 
 from heedful.bundle import Bundle
 from heedful.commands.evaluate import usable
-from heedful.config import merged
 from heedful.corpora.formats import check_texts, read_texts
-from heedful.decoding.config import SearchConfig
-from heedful.engines.plain_text import continued, filled
+from heedful.engines.plain_text import continued, filled, sampling
 from heedful.errors import HeedfulError
 from heedful.model.config import PLAIN
 from heedful.progress import Reporter
@@ -23,8 +21,7 @@ def generate_command(
 ) -> list[str]:
     """Texts that go on from the prompt."""
     bundle = Bundle.load(model, chosen_device(device))
-    own = merged(bundle.config.search.model_dump(), {"method": "sample", **search})
-    return continued(bundle, prompt, SearchConfig.checked(own), longest)
+    return continued(bundle, prompt, sampling(bundle, search), longest)
 
 
 def fill_command(model: Path, text: str, top: int, device: str) -> list[str]:

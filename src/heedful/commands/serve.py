@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from heedful.bundle import Bundle
 from heedful.commands.options import engine_name, only_section
 from heedful.config import merged, parsed_overrides
 from heedful.engines.segmented import SegmentedEngine
 from heedful.errors import HeedfulError
-from heedful.loading import load
+from heedful.loading import load, load_plain
 from heedful.progress import Reporter
 from heedful.server.config import ServerConfig
 
@@ -49,13 +50,20 @@ def serve_command(options: ServeOptions, report: Reporter) -> None:
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     with _bound(config) as listening:  # first: a wrong port is known at once, not after the models
-        directions = load_directions(options.models, config, lambda folder: _engine(folder, options, config))
+        directions = load_directions(options.models, config, lambda folder: _loaded(folder, options, config))
         run(directions, config, listening, report, show_page if options.open_page else None)
 
 
-def _engine(folder: Path, options: ServeOptions, config: ServerConfig) -> SegmentedEngine:
+def _loaded(folder: Path, options: ServeOptions, config: ServerConfig) -> SegmentedEngine | Bundle:
     """A model with its weights: the page sees inside it even if its folder is trained anew meanwhile."""
     name = engine_name(options.engine)
+    plain = load_plain(folder, options.device)
+    if plain is not None:
+        if name not in ("auto", "exact", "pytorch"):
+            raise HeedfulError(
+                f"the engine {name} only translates, and {folder} does not", hint="--engine pytorch"
+            )
+        return plain
     engine = load(folder, device=options.device, engine=name, workers=config.workers)
     engine.bundle = engine.bundle.read()
     return engine

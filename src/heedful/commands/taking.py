@@ -7,7 +7,8 @@ from typing import Any
 
 from heedful.bundle import Bundle
 from heedful.files import check_writable, write_text
-from heedful.inspection.record import Asked, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import record
 from heedful.inspection.record_file import save_record
 from heedful.page.packing import packed
 from heedful.page.place import Place, address

@@ -55,8 +55,10 @@ def _usable(record: Record, report: CleaningReport) -> Pair | None:
         report.drop(record.fault or "unreadable", record)
         return None
     pair = Pair(clean_sentence(record.source), clean_sentence(record.target))
-    if not all(pair):
-        report.drop("empty side" if any(pair) else "blank line, the end of a paragraph", record)
+    if not (pair.source and pair.target):
+        report.drop(
+            "empty side" if pair.source or pair.target else "blank line, the end of a paragraph", record
+        )
         return None
     report.kept += 1
     return pair

@@ -10,10 +10,10 @@ from torch import nn
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.arithmetic import check_place
-from heedful.inspection.trace import KINDS, Kind, transformer_of
+from heedful.inspection.stacks import sublayer_of
+from heedful.inspection.trace import KINDS, Kind
 from heedful.model.attention import MultiHeadAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 
 
 class Head(NamedTuple):
@@ -55,12 +55,10 @@ def without_heads(bundle: Bundle, off: Iterable[Head]) -> Bundle:
     heads = list(dict.fromkeys(off))
     if not heads:
         return bundle
-    transformer_of(bundle)
-    shared = {id(parameter): parameter for parameter in bundle.model.parameters()}
-    model = copy.deepcopy(bundle.model, shared)
+    shared = {id(parameter): parameter for parameter in bundle.predictor.parameters()}
+    model = copy.deepcopy(bundle.predictor, shared)
     for kind, layer, head in heads:
         check_place(bundle, kind, layer, head)
-        assert isinstance(model, Transformer)
         attention = attention_module(model, kind, layer)
         channels = attention.width // attention.heads
         weight = attention.output.weight.detach().clone()
@@ -69,11 +67,6 @@ def without_heads(bundle: Bundle, off: Iterable[Head]) -> Bundle:
     return replace(bundle, weights=model)
 
 
-def attention_module(model: Transformer, kind: Kind, layer: int) -> MultiHeadAttention:
+def attention_module(model: Predictor, kind: Kind, layer: int) -> MultiHeadAttention:
     """The attention of a layer (from 0)."""
-    found = (model.encoder if kind == "encoder" else model.decoder).layers[layer]
-    assert isinstance(found, (EncoderLayer, DecoderLayer))
-    if kind == "cross":
-        assert isinstance(found, DecoderLayer)
-        return found.cross_attention
-    return found.attention
+    return sublayer_of(model, kind, layer)[0]

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
-from heedful.inspection.trace import Kind, Trace, place, transformer_of
+from heedful.inspection.stacks import attention_layers, no_such_attention, sublayer_of
+from heedful.inspection.trace import Kind, Trace, place
 from heedful.model.attention import MultiHeadAttention, attention_scores, masked
 from heedful.model.efficient_attention import ProjectedAttention
-from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.relative import AlibiAttention, RelativeAttention, RotaryAttention, turned
 from heedful.model.residual import Norm, PreNorm
 
@@ -266,7 +266,9 @@ def model_attention(bundle: Bundle, seen: Trace, kind: Kind, layer: int) -> Mult
 def check_place(bundle: Bundle, kind: Kind, layer: int, head: int | None = None) -> None:
     """Layers and heads count from 0 here, and from 1 for people: the error speaks to people."""
     config = bundle.config.model
-    layers = config.encoder_layers if kind == "encoder" else config.decoder_layers
+    layers = attention_layers(config)[kind]
+    if not layers:
+        raise no_such_attention(config, kind)
     stack = "encoder" if kind == "encoder" else "decoder"
     if not 0 <= layer < layers:
         raise HeedfulError(
@@ -283,19 +285,10 @@ def _sublayer(
     bundle: Bundle, seen: Trace, kind: Kind, layer: int
 ) -> tuple[MultiHeadAttention, Tensor, Norm | None]:
     """The attention module, the stream that its result is added to, and the norm after the sum."""
-    model = transformer_of(bundle)
-    stack = model.encoder if kind == "encoder" else model.decoder
-    module = stack.layers[layer]
+    attention, residual = sublayer_of(bundle.predictor, kind, layer)
     name = "encoder" if kind == "encoder" else "decoder"
     entry = f"{name}.embedding" if layer == 0 else f"{name}.{layer - 1}.feed_forward.residual"
-    if kind == "cross":
-        assert isinstance(module, DecoderLayer)
-        attention, residual = module.cross_attention, module.residual_cross
-        before = seen.tensors[f"decoder.{layer}.self.residual"]
-    else:
-        assert isinstance(module, (EncoderLayer, DecoderLayer))
-        attention, residual = module.attention, module.residual_attention
-        before = seen.tensors[entry]
+    before = seen.tensors[f"decoder.{layer}.self.residual" if kind == "cross" else entry]
     after = None if isinstance(residual, PreNorm) else _doubled(residual.norm)
     return attention, before.double(), after
 

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from heedful.decoding.search import output_limits, search
+from heedful.decoding.search import search
 from heedful.errors import HeedfulError
-from heedful.inspection.record import LONGEST, Record, search_settings
-from heedful.inspection.trace import END_LABEL, new_tokens
+from heedful.inspection.asked import LONGEST
+from heedful.inspection.record import Record
+from heedful.inspection.trace import END_LABEL, encoded, new_tokens, output_room
+from heedful.inspection.writing import search_settings
+from heedful.model.translator import Translator
 from heedful.text.tokenizer import END
 
 MOST = 20
@@ -35,6 +38,7 @@ class Continuation:
 def continuations(record: Record, step: int, count: int = 8) -> list[Continuation]:
     """The likeliest pieces after those that were written before ``step`` (from 0), each continued."""
     seen = record.seen
+    model = record.bundle.writer  # a model that fills in blanks has no rest to write
     if not 0 <= step < len(seen.written.ids):
         raise HeedfulError(
             f"there is no step {step + 1}", hint=f"this translation has steps 1 to {len(seen.written.ids)}"
@@ -45,7 +49,8 @@ def continuations(record: Record, step: int, count: int = 8) -> list[Continuatio
     before = seen.written.ids[:step]
     own = seen.written.ids[step]
     going_on = [identity for identity in candidates if identity not in (END, own)]
-    rest = dict(zip(going_on, _written_from(record, [(*before, each) for each in going_on]), strict=True))
+    prefixes = [(*before, each) for each in going_on]
+    rest = dict(zip(going_on, _written_from(record, model, prefixes), strict=True))
     rest[own] = seen.read.ids[1:]  # as it is: a search that is forced there may end up elsewhere
     tokenizer = record.bundle.tokenizer.target
     found = []
@@ -63,18 +68,20 @@ def continuations(record: Record, step: int, count: int = 8) -> list[Continuatio
     return found
 
 
-def _written_from(record: Record, prefixes: Sequence[Sequence[int]]) -> list[tuple[int, ...]]:
+def _written_from(
+    record: Record, model: Translator, prefixes: Sequence[Sequence[int]]
+) -> list[tuple[int, ...]]:
     """The ids of the best translation that starts with each prefix, searched for together."""
-    model = record.bundle.model
     if not prefixes:  # only the end was asked for
         return []
     if model.longest is not None and len(prefixes[0]) >= model.longest:
         return [tuple(prefix) for prefix in prefixes]  # no room for another word
     device = model.output.weight.device
     source = torch.tensor([record.seen.given] * len(prefixes), device=device)
-    settings = search_settings(record.bundle.config.search, record.asked)
-    whole = torch.tensor([record.seen.source.ids] * len(prefixes))  # hidden words count for the length
-    limits = [min(limit, LONGEST) for limit in output_limits(whole, settings, model.longest)]
+    settings = search_settings(record.bundle, record.asked)
+    # Hidden words count for the length.
+    whole = torch.tensor([[*encoded(record.bundle, record.asked.source), END]] * len(prefixes))
+    limits = [min(limit, LONGEST) for limit in output_room(record.bundle, whole, settings)]
     found = search(model, source, settings, limits=limits, prefixes=prefixes)
     return [best.tokens for [best, *_] in found]
 

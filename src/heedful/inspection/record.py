@@ -7,78 +7,31 @@ One record feeds the page, the notebook, the standalone HTML and the tests. Name
 import hashlib
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
-from pydantic import Field
-
 from heedful.bundle import Bundle
-from heedful.config import Config
 from heedful.corpora.filters import clean_sentence
-from heedful.decoding.beam import Candidate, beam_search
-from heedful.decoding.config import SearchConfig
 from heedful.decoding.hypothesis import length_penalty
-from heedful.decoding.search import output_limits
 from heedful.errors import HeedfulError
 from heedful.inspection.ablation import read_head, without_heads
 from heedful.inspection.alignment import usual_aligner
+from heedful.inspection.asked import LONGEST, Asked, check_asked
 from heedful.inspection.heads import entropy, head_profiles
+from heedful.inspection.patterns import patterns
 from heedful.inspection.record_tensors import TensorIndex, tensor_index
-from heedful.inspection.trace import (
-    KINDS,
-    Kind,
-    Tokens,
-    Trace,
-    encoded,
-    trace_ids,
-    unknown_words,
-    with_hidden,
-)
-from heedful.model.config import ModelConfig
+from heedful.inspection.stacks import attention_layers
+from heedful.inspection.trace import Tokens, Trace, encoded, trace_ids, unknown_words, usual_beam
+from heedful.inspection.writing import Beam, Writing, write_text
+from heedful.model.config import PLAIN, RECURRENT, ModelConfig
 from heedful.text.spelling import SPACE
-from heedful.text.tokenizer import END, Tokenizer
+from heedful.text.tokenizer import BLANK, END, Tokenizer
 
 FORMAT = 1
 TOP = 20
 """Words of each step that are listed with their logits."""
-LONGEST = 512
-"""Tokens of the longest sentence that is recorded: attention takes their square."""
-WIDEST_BEAM = 16
-
-
-class Asked(Config):
-    """What is to be recorded."""
-
-    source: str
-    """One sentence."""
-    prefix: str = ""
-    """What the translation must start with, as text ...; not together with a target."""
-    prefix_ids: tuple[int, ...] = ()
-    """... or exactly, as ids of the target's vocabulary."""
-    target: str | None = None
-    """The whole translation, to see how the model reads it; else the model writes its own."""
-    target_ids: tuple[int, ...] | None = None
-    """The same, exactly, as ids."""
-    beam: int | None = Field(None, ge=1, le=WIDEST_BEAM)
-    """Hypotheses kept side by side; the model's own setting if not given. A given target is not searched for,
-    but its alternatives are."""
-    temperature: float = Field(1.0, ge=0.05, le=20.0)
-    """Of the probabilities listed for each step; search does not use it."""
-    off: tuple[str, ...] = Field((), max_length=1024)
-    """Heads that are switched off: encoder.0.3, decoder.1.0, cross.1.2, from 0."""
-    hidden: tuple[int, ...] = Field((), max_length=LONGEST)
-    """Places of source pieces that nobody may look at, from 0: masked like padding; the end cannot be."""
-
-
-@dataclass(frozen=True)
-class Beam:
-    """Everything that search has thought of."""
-
-    width: int
-    alpha: float
-    steps: tuple[tuple[Candidate, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -89,10 +42,8 @@ class Record:
     bundle: Bundle
     """The model of this pass: with some heads switched off, if that was asked."""
     seen: Trace
-    complete: bool
-    """False if the translation ran into the longest length before it ended."""
-    beam: Beam | None
-    """None where the translation was given."""
+    writing: Writing
+    """How the text that was written came about."""
 
     @cached_property
     def tensors(self) -> TensorIndex:
@@ -107,8 +58,8 @@ class Record:
         log_probability = math.fsum(step["log_probability"] for step in _written_steps(self, steps))
         count = len(_written_steps(self, steps))
         alpha = self.bundle.config.search.length_penalty
-        aligner = usual_aligner(self.bundle.config.model)
-        nodes = _nodes(self.beam) if self.beam else []
+        writing, beam = self.writing, self.writing.beam
+        nodes = _nodes(beam) if beam else []
         used |= {node["id"] for node in nodes} | set(self.tensors.lens_ids)
         listed = sorted(used)
         return {
@@ -123,17 +74,18 @@ class Record:
             },
             "text": {"source": tokenizer.source.decode(seen.source.ids)},
             "translation": {
-                "text": tokenizer.target.decode(seen.read.ids[1:]),
-                "ids": seen.read.ids[1:],
+                "text": tokenizer.target.decode(writing.ids),
+                "ids": writing.ids,
                 "log_probability": log_probability,
                 "score": log_probability / length_penalty(count, alpha),
-                "complete": self.complete,
-                "given": self.beam is None,
+                "complete": writing.complete,
+                "given": writing.given,
+                "forced": writing.forced,
             },
+            "blanks": seen.blanks,
             "steps": steps,
             "pieces": dict(zip(listed, tokenizer.target.pieces(listed), strict=True)),
-            "beam": self.beam
-            and {"width": self.beam.width, "alpha": self.beam.alpha, "space": SPACE, "nodes": nodes},
+            "beam": beam and {"width": beam.width, "alpha": beam.alpha, "space": SPACE, "nodes": nodes},
             "heads": [
                 {
                     "kind": each.kind,
@@ -146,13 +98,8 @@ class Record:
                 }
                 for each in head_profiles([seen])
             ],
-            "ribbon": {
-                "layer": aligner.layer,
-                "head": aligner.head,
-                "caption": aligner.name,
-                "links": aligner.links(seen),
-            },
-            "patterns": _patterns(self.bundle, seen),
+            "ribbon": _ribbon(self.bundle, seen),
+            "patterns": patterns(self.bundle.config.model, seen),
             "tensors": self.tensors.described,
             "notes": unknown_words(self.bundle, seen),
         }
@@ -172,9 +119,11 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
     return {
         "languages": config.languages,
         "family": model.family,
-        "depth": [model.encoder_layers, model.decoder_layers],
-        "layers": _attention_layers(model),
-        "heads": model.heads if model.family == "transformer" else 1,
+        "task": model.family if model.family in PLAIN else "translate",
+        "depth": _depth(model),
+        "layers": attention_layers(model),
+        "heads": 1 if model.family in RECURRENT else model.heads,
+        "arithmetic": model.family not in RECURRENT,
         "width": model.width,
         "channels": model.width // model.heads,
         "feed_forward": model.feed_forward_width,
@@ -183,34 +132,37 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "activation": model.activation,
         "attention": {"encoder": model.encoder_attention, "decoder": model.decoder_attention},
         "vocabulary": {"source": model.source_vocabulary, "target": model.target_vocabulary},
-        "parameters": bundle.model.parameter_count(),
+        "parameters": bundle.predictor.parameter_count(),
         "taught_head": config.taught_head,
-        "beam": config.search.beam,
+        "beam": usual_beam(bundle),
         "alpha": config.search.length_penalty,
     }
 
 
-def _attention_layers(model: ModelConfig) -> dict[Kind, int]:
-    """How many layers of each kind of attention there are; a recurrent model looks at the source, once."""
-    if model.family != "transformer":
-        return {"encoder": 0, "decoder": 0, "cross": 1}
-    return {kind: model.encoder_layers if kind == "encoder" else model.decoder_layers for kind in KINDS}
+def _depth(model: ModelConfig) -> tuple[int, int]:
+    """Layers of the encoder and of the decoder; 0 of what half a Transformer does not have."""
+    there = attention_layers(model)
+    encoder, decoder = model.encoder_layers, model.decoder_layers
+    return (encoder, decoder) if there["cross"] else (there["encoder"], there["decoder"])
 
 
 def record(bundle: Bundle, asked: Asked) -> Record:
-    """Translate (or read the given translation of) one sentence, and keep everything."""
+    """Translate (or read the given translation of) one sentence, or go on with it; and keep everything."""
+    check_asked(bundle, asked)
     source = encoded(bundle, asked.source)
     _check_length(len(source), "sentence")
     _check_hidden(asked.hidden, len(source))
     model = without_heads(bundle, [read_head(name) for name in asked.off])
     target = _ids(bundle, asked.target, asked.target_ids, "target")
     if target is not None:
-        if asked.prefix or asked.prefix_ids:
-            raise HeedfulError("prefix and target cannot both be given: a target is the whole translation")
-        return Record(asked, model, trace_ids(model, source, target, asked.hidden), True, None)
-    prefix = _ids(bundle, asked.prefix or None, asked.prefix_ids or None, "prefix") or []
-    tokens, complete, beam = _searched(model, source, prefix, asked)
-    return Record(asked, model, trace_ids(model, source, tokens, asked.hidden), complete, beam)
+        _check_filled(bundle, source, target)
+        writing = Writing(tuple(target), given=True)
+    else:
+        prefix = _ids(bundle, asked.prefix or None, asked.prefix_ids or None, "prefix")
+        if prefix is None:
+            prefix = source if bundle.config.model.family == "language" else []
+        writing = write_text(model, source, prefix, asked)
+    return Record(asked, model, trace_ids(model, source, writing.ids, asked.hidden), writing)
 
 
 def _ids(bundle: Bundle, text: str | None, ids: tuple[int, ...] | None, name: str) -> list[int] | None:
@@ -240,6 +192,16 @@ def _check_length(tokens: int, name: str) -> None:
         )
 
 
+def _check_filled(bundle: Bundle, source: Sequence[int], target: Sequence[int]) -> None:
+    """A text whose blanks are filled is the same text elsewhere."""
+    if bundle.config.model.family != "mask":
+        return
+    if len(source) != len(target) or any(
+        one not in (BLANK, other) for one, other in zip(source, target, strict=True)
+    ):
+        raise HeedfulError("target_ids is not this text with its blanks filled")
+
+
 def _check_hidden(hidden: tuple[int, ...], pieces: int) -> None:
     wrong = next((place for place in hidden if not 0 <= place < pieces), None)
     if wrong is not None:
@@ -247,32 +209,6 @@ def _check_hidden(hidden: tuple[int, ...], pieces: int) -> None:
             f"there is no piece {wrong} that could be hidden",
             hint=f"the sentence has the pieces 0 to {pieces - 1}, and its end is always seen",
         )
-
-
-@torch.inference_mode()
-def _searched(
-    bundle: Bundle, source_ids: list[int], prefix: list[int], asked: Asked
-) -> tuple[list[int], bool, Beam]:
-    """The best translation that starts with the prefix, whether it ended, and what search went through."""
-    device = bundle.model.output.weight.device
-    source = torch.tensor([[*source_ids, END]], device=device)
-    settings = search_settings(bundle.config.search, asked)
-    limits = [
-        max(min(limit, LONGEST), len(prefix) + 1)
-        for limit in output_limits(source, settings, bundle.model.longest)  # with what is hidden
-    ]
-    source = torch.tensor([[*with_hidden(source_ids, asked.hidden), END]], device=device)
-    steps: list[tuple[Candidate, ...]] = []
-    found = beam_search(
-        bundle.model, source, settings, limits, [prefix], lambda step: steps.append(tuple(step))
-    )
-    best = found[0][0]
-    return list(best.tokens), best.complete, Beam(settings.beam, settings.length_penalty, tuple(steps))
-
-
-def search_settings(own: SearchConfig, asked: Asked) -> SearchConfig:
-    """The model's own search, with the beam that was asked for."""
-    return own.model_copy(update={"method": "beam", "n_best": 1, "beam": asked.beam or own.beam})
 
 
 def _side(tokenizer: Tokenizer, tokens: Tokens) -> dict[str, Any]:
@@ -285,16 +221,16 @@ def _side(tokenizer: Tokenizer, tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def _patterns(bundle: Bundle, seen: Trace) -> dict[str, Any]:
-    """Which blocks of words see which, where not all do: for each attention its rows of blocks."""
-    size = bundle.config.model.block
+def _ribbon(bundle: Bundle, seen: Trace) -> dict[str, Any] | None:
+    """Where each word comes from, if there is a source."""
+    if not seen.layers["cross"]:
+        return None
+    aligner = usual_aligner(bundle.config.model)
     return {
-        name.removesuffix(".pattern"): {
-            "block": size,
-            "rows": [row.nonzero().flatten().tolist() for row in pattern[::size, ::size]],
-        }
-        for name, pattern in seen.tensors.items()
-        if name.endswith(".pattern")
+        "layer": aligner.layer,
+        "head": aligner.head,
+        "caption": aligner.name,
+        "links": aligner.links(seen),
     }
 
 
@@ -328,8 +264,10 @@ def _steps(seen: Trace, temperature: float) -> tuple[list[dict[str, Any]], set[i
 
 
 def _written_steps(record: Record, steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The steps that were written: a translation that was cut has no end."""
-    return steps if record.complete else steps[:-1]
+    """The steps that were written: a translation that was cut has no end, and of a text only blanks are."""
+    if (blanks := record.seen.blanks) is not None:
+        return [steps[place] for place in blanks]
+    return steps if record.writing.complete else steps[:-1]
 
 
 def _nodes(beam: Beam) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 float16 for views, uint8 for thumbnails and masks, float32 for logits and positions, int32 for ids.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
+from heedful.inspection.stacks import stack_of
 from heedful.inspection.trace import KINDS, Kind, Trace, place
 from heedful.model.attention import attention_scores, look_ahead_mask
-from heedful.model.transformer import Transformer
+from heedful.model.predictor import Predictor
 from heedful.text.tokenizer import PAD
 
 THUMBNAIL = 24
@@ -25,6 +26,8 @@ GUESSES = 5
 """Words of each layer's guess."""
 PADDING = 3
 """How much longer the other sentence is in the batch that shows padding."""
+SELF: tuple[Kind, ...] = ("encoder", "decoder")
+"""Attention of a stack on itself: one for each stack, and the last stack writes."""
 KEPT = ("q", "k", "v", "weights", "heads", "output", "x")
 _NAMES = {torch.float16: "F16", torch.float32: "F32", torch.uint8: "U8", torch.int32: "I32"}
 
@@ -97,21 +100,22 @@ def tensor_index(bundle: Bundle, seen: Trace) -> TensorIndex:
             entries[name] = _half(tensor)
     for step in range(len(seen.written.ids)):
         entries[f"logits.{step}"] = _exact(seen.tensors["logits"][step])
-    model = bundle.model
-    if not isinstance(model, Transformer):
+    model = bundle.predictor
+    stacks = [kind for kind in SELF if seen.layers[kind]]
+    if not stacks:  # recurrent
         nothing = torch.zeros(0, len(seen.written.ids), 0)
         return TensorIndex(entries, (nothing.int(), nothing), ())
-    for side, tokens in (("encoder", seen.source), ("decoder", seen.read)):
-        embedding = (model.encoder if side == "encoder" else model.decoder).embedding
-        ids = torch.tensor(
-            [seen.given if side == "encoder" else tokens.ids], device=model.output.weight.device
-        )
-        places = embedding.places(ids).expand(1, ids.size(1), -1)[0]
-        entries[f"{side}.positions"] = _exact(places.detach().cpu())
-    length = len(seen.read.ids)
-    entries["decoder.mask"] = Entry((length, length), torch.uint8, lambda: look_ahead_mask(length))
-    entries |= _padding(model, seen)
-    readings, guesses = _lens(model, seen)
+    for kind in stacks:
+        given = seen.given if kind == "encoder" else seen.sides(kind)[0].ids
+        ids = torch.tensor([given], device=model.output.weight.device)
+        places = stack_of(model, kind).embedding.places(ids).expand(1, ids.size(1), -1)[0]
+        entries[f"{kind}.positions"] = _exact(places.detach().cpu())
+    if "decoder" in stacks:
+        length = len(seen.read.ids)
+        entries["decoder.mask"] = Entry((length, length), torch.uint8, lambda: look_ahead_mask(length))
+    if "encoder" in stacks:
+        entries |= _padding(model, seen)
+    readings, guesses = _lens(model, seen, stacks[-1])
     entries["lens.ids"] = Entry(tuple(guesses[0].shape), torch.int32, lambda: guesses[0])
     entries["lens.probabilities"] = Entry(tuple(guesses[1].shape), torch.float32, lambda: guesses[1])
     return TensorIndex(entries, guesses, readings)
@@ -148,7 +152,7 @@ def _thumbnails(seen: Trace, kind: Kind) -> Entry:
     return Entry(shape, torch.uint8, make)
 
 
-def _padding(model: Transformer, seen: Trace) -> dict[str, Entry]:
+def _padding(model: Predictor, seen: Trace) -> dict[str, Entry]:
     """The sentence in a batch with a longer one: what is no padding, and what the first layer makes of it.
 
     Nothing if the model's positions end where the sentence does, or if words look at sums (Linformer).
@@ -177,23 +181,26 @@ def _padding(model: Transformer, seen: Trace) -> dict[str, Entry]:
     }
 
 
-def stream_names(layers: int) -> list[str]:
-    """The decoder's stream from the embedding to the last layer, by the observer's names."""
-    parts = ("self", "cross", "feed_forward")
-    return ["decoder.embedding", *(f"decoder.{n}.{part}.residual" for n in range(layers) for part in parts)]
+def stream_names(seen: Trace, kind: Kind) -> list[str]:
+    """A stack's stream from the embedding to the last layer, by the observer's names."""
+    cross = ("cross",) if kind == "decoder" and seen.layers["cross"] else ()
+    parts = ("self", *cross, "feed_forward")
+    sublayers = [f"{kind}.{layer}.{part}" for layer in range(seen.layers[kind]) for part in parts]
+    return [f"{kind}.embedding", *(f"{name}.residual" for name in sublayers)]
 
 
 @torch.inference_mode()
-def _lens(model: Transformer, seen: Trace) -> tuple[tuple[str, ...], tuple[Tensor, Tensor]]:
+def _lens(model: Predictor, seen: Trace, kind: Kind) -> tuple[tuple[str, ...], tuple[Tensor, Tensor]]:
     """What the model would write if it stopped at each place of the stream: the likeliest ids and how likely.
 
-    The stream goes through the last norm (pre-norm) and the output layer, as it does after the last layer.
+    The stream of the stack that writes goes through the last norm (pre-norm) and the output layer, as it does
+    after the last layer.
     """
-    names: Sequence[str] = stream_names(seen.layers["decoder"])
-    device = model.output.weight.device
+    names = stream_names(seen, kind)
+    norm, device = stack_of(model, kind).norm, model.output.weight.device
     ids, chances = [], []
     for name in names:  # one by one: all logits of a long sentence at once would take gigabytes
-        likely = model.logits(model.decoder.norm(seen.tensors[name].to(device))).softmax(-1)
+        likely = model.logits(norm(seen.tensors[name].to(device))).softmax(-1)
         best = likely.topk(min(GUESSES, likely.size(-1)), dim=-1)
         ids.append(best.indices.cpu())
         chances.append(best.values.float().cpu())

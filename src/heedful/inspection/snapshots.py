@@ -30,4 +30,4 @@ def at_snapshot(bundle: Bundle, folder: Path, update: int) -> Bundle:
             f"the weights of update {update} are no numbers: training had diverged",
             hint="look at an earlier one",
         )
-    return replace(bundle, weights=model.to(bundle.model.output.weight.device).eval())
+    return replace(bundle, weights=model.to(bundle.predictor.output.weight.device).eval())

@@ -1,10 +1,11 @@
 """Every tensor of one pass: a sentence and its translation through the whole model, seen by the observer.
 
 Rows look at columns, everywhere: weights are (heads, queries, keys). Row t of the decoder reads target token
-t - 1 (the start for t = 0) and writes token t.
+t - 1 (the start for t = 0) and writes token t. A language model has no source: its text is what it reads
+and writes. A model that fills in blanks reads its text at once, and writes each word in its own place.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import count
@@ -15,31 +16,22 @@ from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
+from heedful.decoding.config import SearchConfig
 from heedful.decoding.search import output_limits, search
+from heedful.engines.plain_text import filled_ids, places_of_blanks, text_with_blanks
 from heedful.errors import HeedfulError
 from heedful.model.attention import look_ahead_mask
-from heedful.model.config import ModelConfig
-from heedful.model.transformer import Transformer
+from heedful.model.config import RECURRENT, ModelConfig
 from heedful.places import pieces_of
 from heedful.text.spelling import SPACE
-from heedful.text.tokenizer import END, PAD, Tokenizer
+from heedful.text.tokenizer import BLANK, END, PAD, Tokenizer
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 """Where attention happens: the source on itself, the target on itself, the target on the source."""
 
-START_LABEL, END_LABEL = "<s>", "</s>"
-
-
-def transformer_of(bundle: Bundle) -> Transformer:
-    """The model, if it is a Transformer: there is more to see in one than in a recurrent model."""
-    model = bundle.model
-    if not isinstance(model, Transformer):
-        raise HeedfulError(
-            f"this model is recurrent ({bundle.config.model.family}): it has no such layers",
-            hint="its attention over the source can be seen: --kind cross",
-        )
-    return model
+START_LABEL, END_LABEL, BLANK_LABEL = "<s>", "</s>", "__"
+LABELS = {PAD: START_LABEL, END: END_LABEL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,19 +76,19 @@ def tokens_in_words(tokenizer: Tokenizer, ids: Sequence[int], words: Sequence[st
     return replace(new_tokens(tokenizer, ids), groups=tuple(groups), words=tuple(labels))
 
 
-def new_tokens(tokenizer: Tokenizer, ids: Sequence[int]) -> Tokens:
-    """The ids with their pieces, grouped into the tokenizer's own words."""
+NO_TOKENS = Tokens((), (), (), ())
+
+
+def new_tokens(tokenizer: Tokenizer, ids: Sequence[int], labels: Mapping[int, str] = LABELS) -> Tokens:
+    """The ids with their pieces, grouped into the tokenizer's own words; ``labels`` are names of specials."""
     groups = tokenizer.words(ids)
     words = []
     for number in range(max(groups) + 1):
         own = [identity for identity, group in zip(ids, groups, strict=True) if group == number]
-        named = {PAD: START_LABEL, END: END_LABEL}.get(own[0])
+        named = labels.get(own[0])
         # A space that is a word of its own must not vanish.
         words.append(named or tokenizer.decode(own).strip() or "".join(tokenizer.pieces(own)))
-    pieces = [
-        {PAD: START_LABEL, END: END_LABEL}.get(identity, piece)
-        for identity, piece in zip(ids, tokenizer.pieces(ids), strict=True)
-    ]
+    pieces = [labels.get(identity, piece) for identity, piece in zip(ids, tokenizer.pieces(ids), strict=True)]
     if len(words) == len(pieces):  # whole words: the space marks say nothing
         pieces = [piece.removeprefix(SPACE) or piece for piece in pieces]
     return Tokens(tuple(ids), tuple(pieces), tuple(groups), tuple(words))
@@ -107,11 +99,11 @@ class Trace:
     """A sentence, its translation, and every tensor the model computed on the way."""
 
     source: Tokens
-    """What the encoder reads: the sentence and its end."""
+    """What the encoder reads: the sentence and its end; nothing if there is no encoder."""
     read: Tokens
-    """What the decoder reads: the start, then the translation."""
+    """What the decoder reads: the start, then the translation; nothing if there is no decoder."""
     written: Tokens
-    """What the decoder writes: the translation, then its end."""
+    """What the model writes: the translation, then its end; without a decoder the text, its blanks filled."""
     tensors: dict[str, Tensor]
     """By the observer's names (``encoder.0.self.weights``), without the batch."""
     given: tuple[int, ...] = ()
@@ -121,6 +113,13 @@ class Trace:
     """Places of source pieces that nobody could look at, as if they were padding."""
     sums: Tokens | None = None
     """What the encoder's words look at in place of words (Linformer)."""
+
+    @property
+    def blanks(self) -> list[int] | None:
+        """The places that a model without a decoder has filled; None for one that writes all there is."""
+        if self.read.ids:
+            return None
+        return places_of_blanks(self.source.ids)
 
     @property
     def encoder_ids(self) -> tuple[int, ...]:
@@ -168,7 +167,7 @@ class Trace:
     @property
     def heads(self) -> int:
         """Heads of every layer."""
-        return self.weights("cross", 0).size(0)
+        return self.weights(next(kind for kind in KINDS if self.layers[kind]), 0).size(0)
 
     def only_cross(self) -> "Trace":
         """The trace without what alignment does not need: many are kept at once."""
@@ -192,6 +191,7 @@ def trace(bundle: Bundle, source: str, target: str | None = None) -> Trace:
     if target is None:
         target_ids = translated(bundle, source_ids)
     else:
+        bundle.check_translates()
         cleaned = clean_sentence(target, bundle.config.normalize)
         target_ids = bundle.tokenizer.target.encode(cleaned)
     return trace_ids(bundle, source_ids, target_ids)
@@ -211,21 +211,38 @@ def in_words(bundle: Bundle, seen: Trace, source: Sequence[str], target: Sequenc
 
 
 def encoded(bundle: Bundle, source: str) -> list[int]:
-    """The ids of a sentence that has words; END is not yet there."""
+    """The ids of a sentence that has words; END is not yet there. In one to be filled in there are blanks."""
+    if bundle.config.model.family == "mask":
+        return text_with_blanks(bundle, source)
     ids = bundle.source_ids(source)
     if not ids:
         raise HeedfulError("the sentence is empty", hint="give a sentence with at least one word")
     return ids
 
 
-@torch.inference_mode()
 def translated(bundle: Bundle, source_ids: Sequence[int]) -> list[int]:
-    """The model's own translation of one sentence, taken whole."""
-    device = bundle.model.output.weight.device
-    source = torch.tensor([[*source_ids, END]], device=device)
-    settings = bundle.config.search.model_copy(update={"method": "beam", "n_best": 1})
-    limits = output_limits(source, settings, bundle.model.longest)
-    return list(search(bundle.model, source, settings, limits=limits)[0][0].tokens)
+    """The model's own translation of one sentence, taken whole; or the text as it goes on or is filled."""
+    family = bundle.config.model.family
+    if family == "mask":
+        return filled_ids(bundle, source_ids, source_ids)
+    source = torch.tensor([[*source_ids, END]], device=bundle.writer.output.weight.device)
+    settings = bundle.config.search.model_copy(
+        update={"method": "beam", "n_best": 1, "beam": usual_beam(bundle)}
+    )
+    limits = output_room(bundle, source, settings)
+    prefix = source_ids if family == "language" else ()
+    return list(search(bundle.writer, source, settings, limits=limits, prefixes=[prefix])[0][0].tokens)
+
+
+def usual_beam(bundle: Bundle) -> int:
+    """Hypotheses that a model keeps unless told otherwise; one that goes on with a text follows one line."""
+    return 1 if bundle.config.model.family == "language" else bundle.config.search.beam
+
+
+def output_room(bundle: Bundle, source: Tensor, settings: SearchConfig) -> list[int]:
+    """``output_limits`` of a pass that is looked into: it reads the start and all that is written."""
+    longest = bundle.writer.longest
+    return output_limits(source, settings, None if longest is None else longest - 1)
 
 
 @torch.inference_mode()
@@ -233,17 +250,14 @@ def trace_ids(
     bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[int], hidden: Sequence[int] = ()
 ) -> Trace:
     """``trace`` of a pair that is already ids; ``hidden`` are places of the source that nobody looks at."""
-    device = bundle.model.output.weight.device
+    model = bundle.predictor.eval()
+    device = model.output.weight.device
     seen: dict[str, Tensor] = {}
     source = torch.tensor([[*with_hidden(source_ids, hidden), END]], device=device)
     before = torch.tensor([[PAD, *target_ids]], device=device)
-    states = bundle.model.eval()(source, before, seen.__setitem__)
-    seen["logits"] = bundle.model.logits(states)
-    target = bundle.tokenizer.target
+    seen["logits"] = model.logits(model(source, before, seen.__setitem__))
     return Trace(
-        new_tokens(bundle.tokenizer.source, [*pieces_of(source_ids), END]),
-        new_tokens(target, [PAD, *target_ids]),
-        new_tokens(target, [*target_ids, END]),
+        *_sides(bundle, pieces_of(source_ids), target_ids),
         {name: tensor[0].cpu() for name, tensor in seen.items()},
         tuple(source[0].tolist()),
         tuple(hidden),
@@ -251,9 +265,22 @@ def trace_ids(
     )
 
 
+def _sides(
+    bundle: Bundle, source_ids: Sequence[int], target_ids: Sequence[int]
+) -> tuple[Tokens, Tokens, Tokens]:
+    """What was the source, what was read and what was written, as far as the model has such a side."""
+    tokenizer, family = bundle.tokenizer, bundle.config.model.family
+    labels = {**LABELS, BLANK: BLANK_LABEL} if family == "mask" else LABELS
+    return (
+        NO_TOKENS if family == "language" else new_tokens(tokenizer.source, [*source_ids, END], labels),
+        NO_TOKENS if family == "mask" else new_tokens(tokenizer.target, [PAD, *target_ids]),
+        new_tokens(tokenizer.target, [*target_ids, END]),
+    )
+
+
 def _sums(model: ModelConfig) -> Tokens | None:
     """The sums of a Linformer, as if they were words: Σ1, Σ2, ..."""
-    if model.family != "transformer" or model.encoder_attention != "linformer":
+    if model.family in (*RECURRENT, "language") or model.encoder_attention != "linformer":
         return None
     count = model.projected_length
     names = tuple(f"Σ{number}" for number in range(1, count + 1))
@@ -264,7 +291,7 @@ def unknown_words(bundle: Bundle, seen: Trace) -> list[str]:
     """A remark on words that a model of whole words has to spell, having never learned them; or nothing."""
     if bundle.tokenizer.source.kind != "word":
         return []
-    source = seen.source
+    source = seen.source if seen.source.ids else seen.read
     unknown = [word for number, word in enumerate(source.words) if len(source.of_word(number)) > 1]
     if not unknown:
         return []

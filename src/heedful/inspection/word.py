@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.inspection.arithmetic import AttentionStep, Projection, check_place, model_attention
+from heedful.inspection.stacks import stack_of
 from heedful.inspection.tables import Cell, Explanation, Section, Table, counted, grid
-from heedful.inspection.trace import Kind, Tokens, Trace, place, transformer_of, unknown_words
+from heedful.inspection.trace import Kind, Tokens, Trace, place, unknown_words
 from heedful.inspection.word_row import WordRow, labels
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.efficient_attention import ProjectedAttention
@@ -155,9 +156,7 @@ def _vector(word: WordRow) -> Section:
 
 
 def _embedded(word: WordRow) -> Table:
-    model = transformer_of(word.bundle)
-    stack = model.encoder if word.kind == "encoder" else model.decoder
-    embedding = stack.embedding
+    embedding = stack_of(word.bundle.predictor, word.kind).embedding
     ids = word.seen.encoder_ids if word.kind == "encoder" else word.rows.ids
     row = embedding.table.weight[ids[word.row]].detach().cpu().double()
     read = word.seen.given if word.kind == "encoder" else word.rows.ids

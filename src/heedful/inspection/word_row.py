@@ -6,8 +6,8 @@ from torch import Tensor
 
 from heedful.bundle import Bundle
 from heedful.inspection.arithmetic import AttentionStep, HeadStep, MultiHeadStep
-from heedful.inspection.trace import Kind, Tokens, Trace, transformer_of
-from heedful.model.layers import DecoderLayer, EncoderLayer
+from heedful.inspection.stacks import sublayer_of
+from heedful.inspection.trace import Kind, Tokens, Trace
 from heedful.model.residual import Norm
 from heedful.text.spelling import SPACE
 
@@ -60,14 +60,7 @@ class WordRow:
     @property
     def norm(self) -> Norm:
         """The norm of this sublayer: after the sum, or before attention (pre-norm)."""
-        model = transformer_of(self.bundle)
-        stack = model.encoder if self.kind == "encoder" else model.decoder
-        layer = stack.layers[self.layer]
-        if self.kind == "cross":
-            assert isinstance(layer, DecoderLayer)
-            return layer.residual_cross.norm
-        assert isinstance(layer, (EncoderLayer, DecoderLayer))
-        return layer.residual_attention.norm
+        return sublayer_of(self.bundle.predictor, self.kind, self.layer)[1].norm
 
     @property
     def column_labels(self) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from pathlib import Path
 from heedful.bundle import Bundle
 from heedful.engines.segmented import SegmentedEngine
 from heedful.files import write_text
-from heedful.inspection.record import Asked, Record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record
 from heedful.inspection.record import record as recorded
 from heedful.inspection.record_file import RecordFile, load_record
 from heedful.page.packing import packed

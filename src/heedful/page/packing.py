@@ -8,7 +8,7 @@ import base64
 import gzip
 import json
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from safetensors.torch import save
 
@@ -77,7 +77,8 @@ def packed(
         manifest = dict(record.manifest)
     head = chosen_head(url, manifest)
     tensors, left_out = _tensors(record, head, int(budget * TENSORS_SHARE))
-    cells = _cells(record, head, budget - len(tensors)) if isinstance(record, Record) else {}
+    shows_cells = isinstance(record, Record) and manifest["model"]["arithmetic"]
+    cells = _cells(cast("Record", record), head, budget - len(tensors)) if shows_cells else {}
     manifest["tensors"] = {each: told for each, told in manifest["tensors"].items() if each not in left_out}
     missing = _missing(manifest, left_out, cells)
     manifest["notes"] = [*manifest["notes"], *missing]
@@ -167,7 +168,7 @@ def _missing(manifest: dict[str, Any], left_out: set[str], cells: dict[str, str]
         kinds = sorted({part for name in left_out if (part := ORDER[_rank(name)])}, key=ORDER.index)
         notes.append(f"Left out to keep this file small: some of {', '.join(kinds)}.")
     layers = manifest["model"]["layers"]
-    if len(cells) < sum(layers.values()) * manifest["model"]["heads"]:
+    if manifest["model"]["arithmetic"] and len(cells) < sum(layers.values()) * manifest["model"]["heads"]:
         held = f"of {len(cells)} heads" if len(cells) > 1 else "of one head" if cells else "of no head"
         notes.append(f"This file holds the arithmetic {held}; a running server shows every one.")
     return notes

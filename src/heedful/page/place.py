@@ -12,7 +12,21 @@ from heedful.inspection.ablation import Head, read_head
 from heedful.inspection.trace import KINDS, Kind, Tokens
 from heedful.inspection.word_row import find_piece
 
-QUESTION = ("model", "text", "sentence", "prefix", "off", "hidden", "beam", "checkpoint")
+DRAWING = ("seed", "temperature", "top_k", "top_p")
+"""What of it is about words drawn at random; else the temperature is only of what is shown."""
+QUESTION = (
+    "model",
+    "text",
+    "sentence",
+    "prefix",
+    "off",
+    "hidden",
+    "beam",
+    "checkpoint",
+    "seed",
+    "top_k",
+    "top_p",
+)
 """What decides which pass is seen: the record's own, whatever the URL says."""
 
 
@@ -35,11 +49,12 @@ class Place:
 
 def address(place: Place, manifest: dict[str, Any]) -> str:
     """The part of a URL after # that shows this place of a record."""
-    kind = _kind(place.kind, place.word)
+    layers = manifest["model"]["layers"]
+    kind = _kind(place.kind, place.word, layers)
     layer, head = place.layer, place.head
     if place.layer is None:
-        layer = manifest["model"]["layers"][kind]
-    _check("layer", layer, manifest["model"]["layers"][kind])
+        layer = layers[kind]
+    _check("layer", layer, layers[kind])
     _check("head", head, manifest["model"]["heads"])
     chosen = any(value is not None for value in (place.kind, place.layer, place.head, place.word))
     told = {"kind": kind, "layer": str(layer), "head": str(head or 1)}
@@ -65,15 +80,18 @@ def fitted(url: str, manifest: dict[str, Any]) -> str:
         told["hidden"] = ".".join(str(place + 1) for place in asked["hidden"])
     if asked["beam"]:
         told["beam"] = str(asked["beam"])
+    if asked["seed"] is not None:
+        told |= {name: str(asked[name]) for name in DRAWING}
     if manifest["checkpoint"] is not None:
         told["checkpoint"] = str(manifest["checkpoint"])
     return f"#/{path}?{urlencode(told)}"
 
 
 def chosen_head(url: str, manifest: dict[str, Any]) -> Head:
-    """The head that the URL names, from 0; the first of the last cross-attention if it names none."""
+    """The head that the URL names, from 0; the first of the last layer of attention if it names none."""
     _, told = _read(url)
-    kind: Kind = next((each for each in KINDS if each == told.get("kind")), "cross")
+    there = _there(manifest["model"]["layers"])
+    kind = next((each for each in there if each == told.get("kind")), there[-1])
     layers, heads = manifest["model"]["layers"][kind], manifest["model"]["heads"]
     return Head(kind, _number(told.get("layer"), layers, layers) - 1, _number(told.get("head"), heads, 1) - 1)
 
@@ -95,13 +113,19 @@ def _number(text: str | None, most: int, usual: int) -> int:
     return min(int(text), most) if int(text) > 0 else usual
 
 
-def _kind(kind: str | None, word: str | None) -> Kind:
+def _kind(kind: str | None, word: str | None, layers: dict[str, int]) -> Kind:
+    """The attention that is meant: the last there is, or, to find a word, the first."""
+    there = _there(layers)
     if kind is None:
-        return "cross" if word is None else "encoder"
-    for known in KINDS:
+        return there[-1 if word is None else 0]
+    for known in there:
         if known == kind:
             return known
-    raise HeedfulError(f"there is no attention {kind!r}", hint=f"one of {', '.join(KINDS)}")
+    raise HeedfulError(f"there is no attention {kind!r}", hint=f"one of {', '.join(there)}")
+
+
+def _there(layers: dict[str, int]) -> list[Kind]:
+    return [kind for kind in KINDS if layers[kind]]
 
 
 def _check(name: str, number: int | None, most: int) -> None:

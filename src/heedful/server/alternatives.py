@@ -9,9 +9,8 @@ from pydantic import ConfigDict, Field, StrictStr
 
 from heedful.config import Config
 from heedful.engines.base import Continuation
-from heedful.errors import HeedfulError
 from heedful.server.documentation import WORK_ERRORS, model_schema
-from heedful.server.parameters import check_amount, read_json, well_formed
+from heedful.server.parameters import check_amount, checked_body, well_formed
 from heedful.server.refusal import malformed
 from heedful.server.state import Server, deadline_of
 from heedful.server.texts import in_thread_if_long
@@ -84,10 +83,7 @@ def alternatives_routes(server: Server) -> APIRouter:
 
 
 def _checked(body: bytes) -> AlternativesRequest:
-    try:
-        asked = AlternativesRequest.checked(read_json(body))
-    except HeedfulError as error:
-        raise malformed(str(error)) from None
+    asked = checked_body(AlternativesRequest, body)
     told = {"text": well_formed(asked.text), "prefix": well_formed(asked.prefix)}
     return asked.model_copy(update=told)
 

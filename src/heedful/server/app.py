@@ -22,6 +22,7 @@ from heedful.server.models import Directions
 from heedful.server.operations import operations_routes
 from heedful.server.own import own_routes
 from heedful.server.page import page_routes
+from heedful.server.plain_text import plain_text_routes
 from heedful.server.refusal import RefusedError, malformed
 from heedful.server.state import Server
 from heedful.server.trace import trace_routes
@@ -57,6 +58,7 @@ def new_app(directions: Directions, config: ServerConfig) -> FastAPI:
         deepl_routes,
         own_routes,
         alternatives_routes,
+        plain_text_routes,
         trace_routes,
         training_routes,
         page_routes,

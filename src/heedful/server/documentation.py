@@ -33,8 +33,9 @@ _MEANINGS = {
 
 
 def one_of(words: Iterable[str]) -> dict[str, Any]:
-    """One of a few words, such as the languages that are served."""
-    return {"type": "string", "enum": list(words)}
+    """One of a few words, such as the languages that are served; any word if there are none."""
+    known = list(words)
+    return {"type": "string", "enum": known} if known else TEXT
 
 
 def list_of(schema: Schema) -> Schema:

@@ -17,9 +17,10 @@ from typing import Any, Generic, TypeVar
 
 from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
-from heedful.inspection.record import Asked, Record, record
+from heedful.inspection.asked import Asked
+from heedful.inspection.record import Record, record
 from heedful.inspection.snapshots import at_snapshot
-from heedful.server.models import Direction
+from heedful.server.models import Served
 from heedful.server.refusal import RefusedError, malformed
 
 WAITING = 16
@@ -37,7 +38,7 @@ class Kept:
     """A record and the model it belongs to."""
 
     name: str
-    direction: Direction
+    model: Served
     record: Record
     checkpoint: int | None
     bytes: int
@@ -66,17 +67,15 @@ class Inspector:
         self._making: dict[str, _Job[Kept]] = {}
         self._old: tuple[str, int, Bundle] | None = None  # the checkpoint looked at last
 
-    async def record(
-        self, direction: Direction, asked: Asked, checkpoint: int | None, deadline: float
-    ) -> Kept:
+    async def record(self, model: Served, asked: Asked, checkpoint: int | None, deadline: float) -> Kept:
         """The record of a question; the same question is answered from what is kept or being made."""
-        question = json.dumps([direction.name, checkpoint, asked.model_dump(mode="json")], sort_keys=True)
+        question = json.dumps([model.name, checkpoint, asked.model_dump(mode="json")], sort_keys=True)
         known = self._names.get(question)
         if known is not None and known in self._records:
             return self.find(known)
         job = self._making.get(question)
         if job is None or job.running.cancelled():
-            job = self._begun(lambda: self._made(direction, asked, checkpoint, question))
+            job = self._begun(lambda: self._made(model, asked, checkpoint, question))
             self._making[question] = job
             job.found.add_done_callback(lambda found: self._finish(question, found))
         return await self._awaited(job, deadline)
@@ -129,19 +128,19 @@ class Inspector:
 
     # ---- records
 
-    def _made(self, direction: Direction, asked: Asked, checkpoint: int | None, question: str) -> Kept:
-        found = record(self._bundle(direction, checkpoint), asked)
+    def _made(self, model: Served, asked: Asked, checkpoint: int | None, question: str) -> Kept:
+        found = record(self._bundle(model, checkpoint), asked)
         size = sum(tensor.nbytes for tensor in found.seen.tensors.values())
         size += MANIFEST_BYTES * len(json.dumps(found.manifest))  # made here, not in the event loop
         name = hashlib.sha256(f"{question} {found.identity}".encode()).hexdigest()[:20]
-        return Kept(name, direction, found, checkpoint, size, _own_weights(found.bundle, direction))
+        return Kept(name, model, found, checkpoint, size, _own_weights(found.bundle, model))
 
-    def _bundle(self, direction: Direction, checkpoint: int | None) -> Bundle:
-        bundle = direction.batcher.engine.bundle
+    def _bundle(self, model: Served, checkpoint: int | None) -> Bundle:
+        bundle = model.bundle
         if checkpoint is None:
             return bundle
-        if self._old is None or self._old[:2] != (direction.name, checkpoint):
-            self._old = direction.name, checkpoint, at_snapshot(bundle, direction.folder, checkpoint)
+        if self._old is None or self._old[:2] != (model.name, checkpoint):
+            self._old = model.name, checkpoint, at_snapshot(bundle, model.folder, checkpoint)
         return self._old[2]
 
     def _finish(self, question: str, found: "asyncio.Future[Kept]") -> None:
@@ -167,11 +166,11 @@ class Inspector:
         return sum(kept.bytes for kept in self._records.values()) + sum(weights.values())
 
 
-def _own_weights(bundle: Bundle, direction: Direction) -> dict[int, int]:
-    served = {id(parameter) for parameter in direction.batcher.engine.bundle.model.parameters()}
+def _own_weights(bundle: Bundle, model: Served) -> dict[int, int]:
+    served = {id(parameter) for parameter in model.bundle.predictor.parameters()}
     return {
         id(parameter): parameter.nbytes
-        for parameter in bundle.model.parameters()
+        for parameter in bundle.predictor.parameters()
         if id(parameter) not in served
     }
 
@@ -181,5 +180,5 @@ def told(kept: Kept) -> dict[str, Any]:
     manifest = dict(kept.record.manifest)
     manifest["id"] = kept.name
     manifest["checkpoint"] = kept.checkpoint
-    manifest["model"] = {**manifest["model"], "name": kept.direction.name}
+    manifest["model"] = {**manifest["model"], "name": kept.model.name}
     return manifest

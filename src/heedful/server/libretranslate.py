@@ -114,7 +114,7 @@ def libretranslate_routes(server: Server) -> APIRouter:
         found = await asyncio.to_thread(detect, "\n".join(many), server.directions.languages)
         return JSONResponse([_as_json(each) for each in found])
 
-    @routes.get("/frontend/settings", responses={**answer(_SETTINGS), **errors(429, 503)})
+    @routes.get("/frontend/settings", responses={**answer(_SETTINGS), **errors(400, 429, 503)})
     async def settings() -> JSONResponse:
         """What a page in front of the server should know."""
         return JSONResponse(_frontend(server))
@@ -208,7 +208,7 @@ def _of_list(answers: list[dict[str, Any]], wish: Wish) -> dict[str, Any]:
 
 
 def _frontend(server: Server) -> dict[str, Any]:
-    first = next(iter(server.directions))
+    first = server.directions.first
     return {
         "apiKeys": bool(server.config.api_keys),
         "charLimit": server.config.max_characters,

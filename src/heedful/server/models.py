@@ -1,20 +1,77 @@
-"""The directions a server translates: one model for each, known by its languages."""
+"""The models of a server: those that translate, one for each direction, and those of plain text, by name."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
+from heedful.bundle import Bundle
 from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher, ServedEngine
 from heedful.server.config import ServerConfig
 from heedful.server.refusal import malformed
+from heedful.text.sentences import Segment
 
-Load = Callable[[Path], ServedEngine]
+Load = Callable[[Path], ServedEngine | Bundle]
+"""An engine for a model that translates, else the model itself."""
+PLAIN_ROUTES = {"language": "POST /api/generate", "mask": "POST /api/fill"}
+"""What to ask of a model of plain text."""
+
+
+class Served(Protocol):
+    """Any model of a server, for those who look inside."""
+
+    @property
+    def name(self) -> str:
+        """How requests call it."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where it comes from."""
+        ...
+
+    @property
+    def bundle(self) -> Bundle:
+        """The model itself."""
+        ...
+
+    @property
+    def engine_name(self) -> str:
+        """What does its work, for people."""
+        ...
+
+    def segments(self, text: str) -> list[Segment]:
+        """The parts of a text that it takes one by one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PlainModel:
+    """A model of plain text: it goes on with one, or fills in its blanks."""
+
+    folder: Path
+    bundle: Bundle
+    engine_name = "PyTorch"
+
+    @property
+    def name(self) -> str:
+        """Its folder's."""
+        return short_name(self.folder)
+
+    @property
+    def task(self) -> str:
+        """language or mask."""
+        return self.bundle.config.model.family
+
+    def segments(self, text: str) -> list[Segment]:
+        """The whole text: what comes before is what the rest follows from."""
+        return [Segment(text, "")]
 
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A model at the server's door."""
+    """A model that translates."""
 
     source: str
     target: str
@@ -26,11 +83,26 @@ class Direction:
         """Such as en-fr."""
         return f"{self.source}-{self.target}"
 
+    @property
+    def bundle(self) -> Bundle:
+        """The model itself."""
+        return self.batcher.engine.bundle
+
+    @property
+    def engine_name(self) -> str:
+        """What translates, for people."""
+        return self.batcher.engine.name
+
+    def segments(self, text: str) -> list[Segment]:
+        """The parts of a text that it translates one by one."""
+        return self.batcher.engine.segments(text)
+
 
 class Directions:
-    """All models of a server."""
+    """All models of a server; those that translate are what it goes through, ``plain`` are the others."""
 
-    def __init__(self, directions: Sequence[Direction]) -> None:
+    def __init__(self, directions: Sequence[Direction], plain: Sequence[PlainModel] = ()) -> None:
+        self.plain = tuple(plain)
         self._directions: dict[tuple[str, str], Direction] = {}
         for direction in map(_normalised, directions):
             pair = direction.source, direction.target
@@ -41,9 +113,32 @@ class Directions:
                     hint="serve one of them here, and the other on another port: --port 5001",
                 )
             self._directions[pair] = direction
+        names = [model.name for model in (*self, *self.plain)]
+        double = next((name for name in names if names.count(name) > 1), None)
+        if double is not None:
+            raise HeedfulError(
+                f"two models are called {double}", hint="serve one of them on another port: --port 5001"
+            )
 
     def __iter__(self) -> Iterator[Direction]:
         return iter(self._directions.values())
+
+    @property
+    def models(self) -> dict[str, Served]:
+        """Every model by its name, those that translate first."""
+        return {model.name: model for model in (*self, *self.plain)}
+
+    @property
+    def first(self) -> Direction:
+        """The first that translates."""
+        self.check_any()
+        return next(iter(self))
+
+    def check_any(self) -> None:
+        """Refuse to translate where no model does."""
+        if not self._directions:
+            others = ", ".join(f"{model.name} ({PLAIN_ROUTES[model.task]})" for model in self.plain)
+            raise malformed(f"no model of this server translates; it has {others}")
 
     @property
     def sources(self) -> list[str]:
@@ -65,6 +160,7 @@ class Directions:
 
     def language(self, code: str) -> str:
         """The served language that a client means: pt_br is pt-BR, and en-US is en if there is no other."""
+        self.check_any()
         known = {language.casefold(): language for language in self.languages}
         wanted = _hyphenated(code).casefold()
         found = known.get(wanted) or known.get(wanted.split("-")[0])
@@ -91,12 +187,24 @@ def _hyphenated(code: str) -> str:
 
 def load_directions(words: Sequence[str], config: ServerConfig, load: Load) -> Directions:
     """The models of the command line: each a folder, or FOLDER=en-fr to name its languages."""
-    return Directions([_direction(word, config, load) for word in words])
+    found = [_model(word, config, load) for word in words]
+    plain = [model for model in found if isinstance(model, PlainModel)]
+    return Directions([model for model in found if isinstance(model, Direction)], plain)
 
 
-def _direction(word: str, config: ServerConfig, load: Load) -> Direction:
+def short_name(folder: Path) -> str:
+    """A folder's name; one that is just called model says more with the folder it is in."""
+    folder = folder.resolve()
+    return f"{folder.parent.name}/{folder.name}" if folder.name == "model" else folder.name
+
+
+def _model(word: str, config: ServerConfig, load: Load) -> Direction | PlainModel:
     folder, languages = _split(word)
     engine = load(folder)
+    if isinstance(engine, Bundle):
+        if languages is not None:
+            raise HeedfulError(f"the model {folder} does not translate", hint=f"write {folder} alone")
+        return PlainModel(folder, engine)
     known = languages or engine.bundle.config.languages
     if known is None:
         raise HeedfulError(

@@ -13,7 +13,6 @@ from pydantic import ConfigDict, Field, StrictStr
 
 from heedful.config import Config
 from heedful.engines.base import Alternative
-from heedful.errors import HeedfulError
 from heedful.server.config import ServerConfig
 from heedful.server.documentation import (
     COUNT,
@@ -28,7 +27,7 @@ from heedful.server.documentation import (
     or_null,
     record,
 )
-from heedful.server.parameters import check_amount, read_json, well_formed
+from heedful.server.parameters import check_amount, checked_body, well_formed
 from heedful.server.refusal import RefusedError, malformed
 from heedful.server.state import Server, deadline_of
 from heedful.server.texts import stream_text
@@ -140,7 +139,7 @@ def own_routes(server: Server) -> APIRouter:
     async def translate(request: Request) -> Response:
         """Translate, and say how sure the model is, which word comes from which, and what else it found."""
         server.check_key(request)
-        asked = _checked(await request.body())
+        asked = checked_body(OwnRequest, await request.body())
         texts = [asked.text] if isinstance(asked.text, str) else asked.text
         texts = [well_formed(text) for text in texts]
         check_amount(texts, server.config)
@@ -151,13 +150,6 @@ def own_routes(server: Server) -> APIRouter:
         return JSONResponse({"translations": [_described(result, asked) for result in results]})
 
     return routes
-
-
-def _checked(body: bytes) -> OwnRequest:
-    try:
-        return OwnRequest.checked(read_json(body))
-    except HeedfulError as error:
-        raise malformed(str(error)) from None
 
 
 def _wish(asked: OwnRequest, server: Server, texts: list[str], deadline: float) -> Wish:

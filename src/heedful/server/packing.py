@@ -47,12 +47,12 @@ def packing_routes(server: Server) -> APIRouter:
 
 
 def _page(kept: Kept, view: str) -> str:
-    found = packed(kept.record, view, name=kept.direction.name, checkpoint=kept.checkpoint)
+    found = packed(kept.record, view, name=kept.model.name, checkpoint=kept.checkpoint)
     return standalone(found, view)
 
 
 def _record(kept: Kept) -> bytes:
-    manifest = manifest_alone(kept.record, name=kept.direction.name, checkpoint=kept.checkpoint)
+    manifest = manifest_alone(kept.record, name=kept.model.name, checkpoint=kept.checkpoint)
     return record_bytes(kept.record, manifest)
 
 

@@ -7,15 +7,18 @@ A value of the wrong type is the client's mistake (400), never ours.
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
+from heedful.config import Config
+from heedful.errors import HeedfulError
 from heedful.server.config import ServerConfig
 from heedful.server.refusal import malformed
 
+Body = TypeVar("Body", bound=Config)
 JSON_HINT = 'a JSON body needs the header "Content-Type: application/json"'
 
 
@@ -120,6 +123,19 @@ def read_json(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise malformed("the JSON body must be an object")
     return value
+
+
+def checked_body(kind: type[Body], body: bytes) -> Body:
+    """The JSON body as what a route takes; names that it does not know are refused."""
+    return checked(kind, read_json(body))
+
+
+def checked(kind: type[Body], values: dict[str, Any]) -> Body:
+    """Values as a config has them; what is wrong with them is the client's mistake."""
+    try:
+        return kind.checked(values)
+    except HeedfulError as error:
+        raise malformed(str(error)) from None
 
 
 def pairs(text: bytes, most: int) -> dict[str, Any]:

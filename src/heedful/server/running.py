@@ -17,6 +17,7 @@ from heedful.server.connections import bounded
 from heedful.server.models import Directions
 from heedful.server.state import Server
 
+DOES = {"language": "goes on with a text", "mask": "fills in blanks"}
 LONGEST_HEAD = 512 * 1024
 """Bytes of a request's head: some clients send the text in the query string."""
 
@@ -65,9 +66,11 @@ def _address(listening: socket.socket) -> str:
 
 def _say(directions: Directions, config: ServerConfig, address: str, report: Reporter) -> None:
     for direction in directions:
-        report.say(f"{direction.name}: {direction.folder}, {direction.batcher.engine.name}")
+        report.say(f"{direction.name}: {direction.folder}, {direction.engine_name}")
+    for model in directions.plain:
+        report.say(f"{model.name}: {model.folder}, {DOES[model.task]}, {model.engine_name}")
     report.say(f"serving on {address}; Ctrl-C stops it")
-    report.say("open that address in a browser to translate and to see inside")
+    report.say("open that address in a browser to use it and to see inside")
     if not address.startswith(("http://127.0.0.1:", "http://[::1]:")) and not config.api_keys:
         report.warn("everybody who reaches this address can use the server: --api-key-file asks for a key")
 

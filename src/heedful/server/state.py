@@ -18,7 +18,7 @@ from heedful.server.statistics import RequestStatistics
 from heedful.text.languages import detect
 
 LOG = logging.getLogger("heedful.server")
-KEYS_NOT_IN_BODY = {"/api/translate", "/api/alternatives", "/api/trace"}
+KEYS_NOT_IN_BODY = {"/api/translate", "/api/alternatives", "/api/trace", "/api/generate", "/api/fill"}
 
 
 class Server:

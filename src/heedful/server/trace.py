@@ -8,27 +8,26 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import ConfigDict, Field
 
-from heedful.errors import HeedfulError
+from heedful.bundle import Bundle
+from heedful.inspection.asked import Asked
 from heedful.inspection.continuing import MOST, continuations
-from heedful.inspection.record import Asked, model_facts
+from heedful.inspection.record import model_facts
 from heedful.inspection.snapshots import snapshots
 from heedful.inspection.tables import as_data
 from heedful.inspection.trace import Kind
 from heedful.inspection.word import explain_word
 from heedful.page.packing import rounded
-from heedful.server.batching import ServedEngine
 from heedful.server.documentation import WORK_ERRORS, answer, model_schema
 from heedful.server.inspecting import told
-from heedful.server.models import Direction
+from heedful.server.models import Direction, Served, short_name
 from heedful.server.packing import packing_routes
-from heedful.server.parameters import check_amount, read_json, well_formed
+from heedful.server.parameters import check_amount, checked, read_json, well_formed
 from heedful.server.refusal import RefusedError, malformed
 from heedful.server.state import Server, deadline_of
 from heedful.server.texts import in_thread_if_long
@@ -37,8 +36,8 @@ from heedful.text.sentences import Segment, split_sentences
 
 MOST_BYTES = 64_000_000
 """Of the tensors of one answer."""
-NAME_CHARACTERS = 100
-"""Of a model's name in a question."""
+NAME_CHARACTERS = 520
+"""Of a model's name in a question: languages, or the names of a folder and the one it is in."""
 NOT_ON_THE_PAGE = {"w_key", "w_value", "w_output"}
 """Values of a cell that nobody looks at there, and that are most of its bytes."""
 SMALL = 1000
@@ -66,7 +65,8 @@ def trace_routes(server: Server) -> APIRouter:
     async def models(request: Request) -> JSONResponse:
         """The models that can be looked into."""
         server.check_key(request)
-        return JSONResponse(await asyncio.to_thread(lambda: list(map(_model, server.directions))))
+        found = server.directions.models.values()
+        return JSONResponse(await asyncio.to_thread(lambda: list(map(_model, found))))
 
     content = {"application/json": {"schema": model_schema(TraceRequest)}}
 
@@ -80,19 +80,18 @@ def trace_routes(server: Server) -> APIRouter:
         server.check_key(request)
         asked = _checked(await request.body())
         check_amount([asked.source, asked.prefix, asked.target or ""], server.config)
-        direction = direction_named(server, asked.model)
-        engine = direction.batcher.engine
-        segments = await in_thread_if_long(lambda: engine.segments(asked.source), [asked.source])
+        model = model_named(server, asked.model)
+        segments = await in_thread_if_long(lambda: model.segments(asked.source), [asked.source])
         chosen = _chosen(segments, asked.segment)
         question = asked.model_dump(exclude={"model", "segment", "checkpoint"})
         question["source"] = segments[chosen].text
         deadline = deadline_of(request)
-        kept = await server.inspector.record(direction, Asked(**question), asked.checkpoint, deadline)
+        kept = await server.inspector.record(model, Asked(**question), asked.checkpoint, deadline)
 
         def body() -> bytes:
             parts = [[segment.text, segment.separator] for segment in segments]
             found = told(kept)
-            notes = [*found["notes"], *_cut(engine, asked.source, segments)]
+            notes = [*found["notes"], *_cut(model.bundle, asked.source, segments)]
             return _json({**found, "notes": notes, "segments": parts, "segment": chosen})
 
         return await _squeezed(server, request, body, "application/json")
@@ -161,10 +160,7 @@ def _checked(body: bytes) -> TraceRequest:
     told = {
         name: tuple(value) if isinstance(value, list) else value for name, value in read_json(body).items()
     }
-    try:
-        asked = TraceRequest.checked(told)
-    except HeedfulError as error:
-        raise malformed(str(error)) from None
+    asked = checked(TraceRequest, told)
     return asked.model_copy(
         update={
             "source": well_formed(asked.source),
@@ -184,9 +180,9 @@ def _chosen(segments: Sequence[Segment], wanted: int) -> int:
     return wanted if wanted in spoken else spoken[0]
 
 
-def direction_named(server: Server, name: str) -> Direction:
+def model_named(server: Server, name: str) -> Served:
     """The model that a request means; the first if it names none."""
-    found = {direction.name: direction for direction in server.directions}
+    found = server.directions.models
     if not name:
         return next(iter(found.values()))
     if name not in found:
@@ -194,30 +190,25 @@ def direction_named(server: Server, name: str) -> Direction:
     return found[name]
 
 
-def _model(direction: Direction) -> dict[str, Any]:
-    bundle = direction.batcher.engine.bundle
+def _model(model: Served) -> dict[str, Any]:
+    source, target = (model.source, model.target) if isinstance(model, Direction) else ("", "")
     return {
-        **model_facts(bundle),
-        "name": direction.name,
-        "source": direction.source,
-        "target": direction.target,
-        "folder": _short_name(direction.folder.resolve()),
-        "engine": direction.batcher.engine.name,
-        "checkpoints": list(snapshots(direction.folder)),
+        **model_facts(model.bundle),
+        "name": model.name,
+        "source": source,
+        "target": target,
+        "folder": short_name(model.folder),
+        "engine": model.engine_name,
+        "checkpoints": list(snapshots(model.folder)),
     }
 
 
-def _short_name(folder: Path) -> str:
-    """A folder's name; one that is just called model says more with the folder it is in."""
-    return f"{folder.parent.name}/{folder.name}" if folder.name == "model" else folder.name
-
-
-def _cut(engine: ServedEngine, text: str, segments: Sequence[Segment]) -> list[str]:
+def _cut(bundle: Bundle, text: str, segments: Sequence[Segment]) -> list[str]:
     """A remark if a sentence was too long for the model and had to be cut."""
-    whole = len(split_sentences(text.strip())) if engine.bundle.config.by_sentence else 1
+    whole = len(split_sentences(text.strip())) if bundle.config.by_sentence else 1
     if sum(bool(segment.text.strip()) for segment in segments) <= whole:
         return []
-    most = engine.bundle.config.longest_source
+    most = bundle.config.longest_source
     return [f"A sentence has more pieces than this model reads at once ({most}), and was cut into parts."]
 
 

@@ -3,8 +3,10 @@
 from typing import get_args
 
 from heedful.decoding.beam import Fate
-from heedful.inspection.record import Asked
+from heedful.inspection.asked import Asked
+from heedful.inspection.patterns import Reason
 from heedful.inspection.trace import KINDS
+from heedful.model.config import PLAIN
 from heedful.server.documentation import (
     COUNT,
     NUMBER,
@@ -31,9 +33,11 @@ _TWO_TEXTS: Schema = {"type": "array", "items": TEXT, "minItems": 2, "maxItems":
 _FACTS: dict[str, Schema] = {
     "languages": or_null(_TWO_TEXTS),
     "family": TEXT,
+    "task": one_of(["translate", *PLAIN]),
     "depth": _PAIR,
     "layers": record(dict.fromkeys(KINDS, COUNT)),
     "heads": COUNT,
+    "arithmetic": YES_OR_NO,
     "width": COUNT,
     "channels": COUNT,
     "feed_forward": COUNT,
@@ -108,6 +112,14 @@ _HEAD = record(
     }
 )
 _TENSOR = record({"dtype": one_of(["F16", "F32", "U8", "I32"]), "shape": list_of(COUNT)})
+_RIBBON = record({"layer": COUNT, "head": or_null(COUNT), "caption": TEXT, "links": list_of(_PAIR)})
+_PATTERN = record(
+    {
+        "block": COUNT,
+        "rows": list_of(list_of(COUNT)),
+        "reasons": list_of(list_of(one_of(get_args(Reason)))),
+    }
+)
 TRACE = record(
     {
         "format": COUNT,
@@ -127,14 +139,16 @@ TRACE = record(
                 "score": NUMBER,
                 "complete": YES_OR_NO,
                 "given": YES_OR_NO,
+                "forced": COUNT,
             }
         ),
+        "blanks": or_null(list_of(COUNT)),
         "steps": list_of(_STEP),
         "pieces": _by_name(TEXT),
         "beam": or_null(record({"width": COUNT, "alpha": NUMBER, "space": TEXT, "nodes": list_of(_NODE)})),
         "heads": list_of(_HEAD),
-        "ribbon": record({"layer": COUNT, "head": or_null(COUNT), "caption": TEXT, "links": list_of(_PAIR)}),
-        "patterns": _by_name(record({"block": COUNT, "rows": list_of(list_of(COUNT))})),
+        "ribbon": or_null(_RIBBON),
+        "patterns": _by_name(_PATTERN),
         "tensors": _by_name(_TENSOR),
         "notes": list_of(TEXT),
     }

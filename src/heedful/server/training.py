@@ -15,7 +15,7 @@ from heedful.inspection.metrics import Metrics, metrics_path, read_metrics
 from heedful.inspection.snapshots import snapshots
 from heedful.server.documentation import answer, errors
 from heedful.server.state import Server
-from heedful.server.trace import NAME_CHARACTERS, direction_named
+from heedful.server.trace import NAME_CHARACTERS, model_named
 from heedful.server.trace_schemas import TRAINING
 
 MOST_LINES = 1000
@@ -35,7 +35,7 @@ def training_routes(server: Server) -> APIRouter:
     ) -> JSONResponse:
         """The numbers of a model's training as they are now, and the checkpoints that are kept."""
         server.check_key(request)
-        folder = direction_named(server, model).folder
+        folder = model_named(server, model).folder
         return JSONResponse(await asyncio.to_thread(_told, folder))
 
     return routes

@@ -2,7 +2,8 @@
 
 import { EmbeddedSource, embedded } from "heedful/data/embedded.js";
 import { LiveSource } from "heedful/data/live.js";
-import { Trace } from "heedful/data/trace.js";
+import { taskOf } from "heedful/data/task.js";
+import { KINDS, Trace } from "heedful/data/trace.js";
 import { h } from "heedful/parts/dom.js";
 import { takeAway } from "heedful/parts/toolbar.js";
 import { fromUrl, NOTHING, Store, toUrl, within } from "heedful/state/selection.js";
@@ -11,15 +12,13 @@ import { Workbench } from "heedful/views/workbench.js";
 
 /** @typedef {import("heedful/state/selection.js").Selection} Selection */
 /** What a mounted view does. @typedef {{show: (selection: Selection, trace: Trace) => unknown, hide?: () => void}} Shown */
-/** @typedef {{id: string, title: string, needsServer?: boolean, ofTransformers?: boolean, mount: (host: HTMLElement, page: Page) => Shown}} View */
+/** ``fits`` says whether a model has what the view shows. @typedef {{id: string, title: string, needsServer?: boolean, fits?: (model: any) => boolean, mount: (host: HTMLElement, page: Page) => Shown}} View */
 
 /** Milliseconds after which a server that did not answer is asked again. */
 const RETRY = 4000;
 const EXAMPLE = "The animal didn't cross the street because it was too tired.";
-/** What makes a new trace necessary; all else is another look at the same one. @type {(keyof Selection)[]} */
-const QUESTION = ["model", "text", "segment", "beam", "prefix", "off", "hidden", "checkpoint"];
 /** A question with nothing special: what the finished model itself says to the text. */
-const PLAIN = { segment: NOTHING.segment, beam: NOTHING.beam, prefix: NOTHING.prefix, off: NOTHING.off, hidden: NOTHING.hidden, checkpoint: NOTHING.checkpoint };
+const PLAIN = { segment: NOTHING.segment, beam: NOTHING.beam, seed: NOTHING.seed, prefix: NOTHING.prefix, off: NOTHING.off, hidden: NOTHING.hidden, checkpoint: NOTHING.checkpoint };
 
 export class Page {
   /** @param {HTMLElement} root */
@@ -58,7 +57,7 @@ export class Page {
     this.lessonLink = h("a", null, "← Back to the lesson");
     this.backToLesson = h("p", { class: "back-to-lesson", hidden: true }, this.lessonLink);
     this.heading = h("h2", { class: "spoken" });
-    const bench = h("section", { class: "bench", "aria-label": "Text and translation" });
+    const bench = h("section", { class: "bench", "aria-label": "Text and what the model makes of it" });
     /** @type {Map<string, HTMLElement>} */
     this.hosts = new Map(VIEWS.map((view) => [view.id, h("section", { class: "view", id: `view-${view.id}`, "aria-label": view.title, tabIndex: -1, hidden: true })]));
     this.main = h("main", { tabIndex: -1 }, bench, this.tabs, this.backToLesson, this.heading);
@@ -83,7 +82,7 @@ export class Page {
     const known = this.model;
     this.models_choice.replaceChildren(...this.models.map((each) => h("option", { value: each.name, selected: each === known }, each.source && each.target ? `${each.source} → ${each.target} (${each.folder})` : each.folder)));
     const first = { text: text || this.source.text || (known.source === "en" ? EXAMPLE : "") };
-    const place = location.hash.includes("layer=") ? { layer, head, kind } : { kind: /** @type {const} */ ("cross"), layer: known.layers.cross - 1, head: 0 };
+    const place = location.hash.includes("layer=") ? { layer, head, kind } : lastAttention(known);
     this.store.set({ ...first, ...place, ...this.#known() }, { replace: true });
     this.started = true;
     await this.ask();
@@ -95,9 +94,14 @@ export class Page {
     return { view: VIEWS.some((each) => each.id === view && this.#fits(each)) ? view : NOTHING.view, model: /** @type {string} */ (this.model.name) };
   }
 
-  /** Whether the model has what a view shows: a recurrent one has no layers of queries and keys. @param {View} view */
+  /** Whether the model has what a view shows. @param {View} view */
   #fits(view) {
-    return !view.ofTransformers || this.model.family === "transformer";
+    return !view.fits || view.fits(this.model);
+  }
+
+  /** The name of a view; the first is called what the model does. @param {View} view @returns {string} */
+  #title(view) {
+    return view.id === NOTHING.view ? taskOf(this.model).view : view.title;
   }
 
   /** The model of the selection. @returns {any} */
@@ -107,8 +111,14 @@ export class Page {
 
   /** The question that the selection asks. @param {Partial<Selection>} [changes] @param {object} [more] */
   question(changes = {}, more = {}) {
-    const { model, text, segment, beam, prefix, off, hidden, checkpoint } = { ...this.store.selection, ...changes };
-    return { model, source: text, segment, off, hidden, checkpoint, prefix_ids: prefix, ...(beam ? { beam } : {}), ...more };
+    const { model, text, segment, beam, seed, top_k, top_p, temperature, prefix, off, hidden, checkpoint } = { ...this.store.selection, ...changes };
+    const search = seed === null ? (beam ? { beam } : {}) : { seed, top_k, top_p, temperature };
+    return { model, source: text, segment, off, hidden, checkpoint, prefix_ids: prefix, ...search, ...more };
+  }
+
+  /** Whether two selections ask the same; else a new trace is necessary. @param {Selection} one @param {Selection} other */
+  #same(one, other) {
+    return JSON.stringify(this.question(one)) === JSON.stringify(this.question(other));
   }
 
   /** Get the trace of the selection and show it. */
@@ -116,7 +126,7 @@ export class Page {
     const { text } = this.store.selection;
     this.asking.abort();
     this.asking = new AbortController();
-    this.waiting = Boolean(text.trim());
+    this.waiting = taskOf(this.model).ready(text);
     if (!this.waiting) {
       this.trace = null;
       this.quiet();
@@ -128,6 +138,8 @@ export class Page {
     try {
       const manifest = await this.source.trace(this.question(), this.asking.signal);
       this.trace = new Trace(manifest, this.source);
+      const { step, prefix } = this.store.selection; // a text is looked at where the model goes on with it
+      if (step === 0 && !prefix.length) this.store.set({ step: manifest.translation.forced }, { replace: true, silent: true });
       this.quiet();
     } catch (error) {
       if (/** @type {Error} */ (error).name === "AbortError") return;
@@ -148,8 +160,7 @@ export class Page {
     const known = this.#known();
     if (known.view !== now.view || known.model !== now.model) this.store.set(known, { replace: true, silent: true }); // a link to nowhere
     const { selection } = this.store;
-    const asked = QUESTION.some((name) => JSON.stringify(selection[name]) !== JSON.stringify(before[name]));
-    if (asked) this.ask();
+    if (!this.#same(selection, before)) this.ask();
     else {
       if (this.trace) this.quiet();
       this.#show();
@@ -206,27 +217,30 @@ export class Page {
 
   /** Title, model and tabs. @param {Selection} selection */
   #surround(selection) {
-    const { family, depth, heads, width, parameters } = this.model;
-    const kind = family === "transformer" ? "" : `${family.toUpperCase()} with attention, `;
+    const { family, arithmetic, depth, heads, width, parameters } = this.model;
+    const kind = arithmetic ? taskOf(this.model).kind : `${family.toUpperCase()} with attention, `;
     this.models_choice.value = selection.model;
-    this.facts.textContent = `${kind}${depth[0]}+${depth[1]} layers, ${heads} head${heads === 1 ? "" : "s"}, width ${width}, ${parameters.toLocaleString("en")} parameters`;
-    this.heading.textContent = VIEWS.find((view) => view.id === selection.view)?.title;
+    this.facts.textContent = `${kind}${depth.filter(Boolean).join("+")} layers, ${heads} head${heads === 1 ? "" : "s"}, width ${width}, ${parameters.toLocaleString("en")} parameters`;
+    this.heading.textContent = this.#title(/** @type {View} */ (VIEWS.find((view) => view.id === selection.view)));
     document.title = `${this.heading.textContent} · Heedful`;
     this.tabs.hidden = false;
-    this.#lesson(selection);
     for (const [id, link] of this.links ?? []) {
+      const view = /** @type {View} */ (VIEWS.find((each) => each.id === id));
       link.href = toUrl({ ...selection, view: id });
-      link.hidden = !this.#fits(/** @type {View} */ (VIEWS.find((view) => view.id === id)));
+      link.textContent = this.#title(view);
+      link.hidden = !this.#fits(view);
+      this.hosts?.get(id)?.setAttribute("aria-label", link.textContent);
       if (id === selection.view) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
+    this.#lesson(selection);
   }
 
   /** Who left the lesson to see something finds the way back, to the step and the word it was about. @param {Selection} selection */
   #lesson(selection) {
     if (selection.view === "lesson") this.left = selection;
-    this.backToLesson.hidden = selection.view === "lesson" || !(this.left || selection.lesson);
-    const same = this.left && QUESTION.every((name) => JSON.stringify(selection[name]) === JSON.stringify(this.left?.[name]));
+    this.backToLesson.hidden = selection.view === "lesson" || !(this.left || selection.lesson) || Boolean(this.links.get("lesson")?.hidden);
+    const same = this.left && this.#same(selection, this.left);
     this.lessonLink.href = toUrl(same ? /** @type {Selection} */ (this.left) : { ...selection, view: "lesson" });
   }
 
@@ -242,7 +256,7 @@ export class Page {
     };
     this.message.replaceChildren(h("span", null, message), " ", !this.source.live
       ? h("button", { type: "button", onclick: () => (this.quiet(), this.store.set(fromUrl(this.source.saved))) }, "Show the saved sentence")
-      : special ? h("button", { type: "button", onclick: () => (this.quiet(), this.store.set(PLAIN)) }, "Translate without special settings")
+      : special ? h("button", { type: "button", onclick: () => (this.quiet(), this.store.set(PLAIN)) }, taskOf(this.model).plainly)
       : h("button", { type: "button", onclick: retry }, "Try again"));
     if (status === 403) this.message.append(" ", this.#key(retry));
     this.message.hidden = false;
@@ -267,6 +281,12 @@ export class Page {
       again();
     } }, field, h("button", null, "Use key"));
   }
+}
+
+/** The last attention of a model, which is the nearest to what it writes. @param {any} model @returns {Pick<Selection, "kind" | "layer" | "head">} */
+function lastAttention({ layers }) {
+  const kind = KINDS.filter((each) => layers[each]).pop() ?? NOTHING.kind;
+  return { kind, layer: layers[kind] - 1, head: 0 };
 }
 
 const page = new Page(/** @type {HTMLElement} */ (document.getElementById("heedful")));

@@ -44,7 +44,9 @@ export class EmbeddedSource {
   /** @param {any} asked */
   async trace(asked) {
     const own = this.manifest.asked;
-    const same = asked.source === this.text && alike(asked.prefix_ids ?? [], own.prefix_ids) && alike(asked.off ?? [], own.off) && alike(asked.hidden ?? [], own.hidden)
+    const drawn = own.seed === null ? [null] : [own.seed, own.top_k, own.top_p, own.temperature];
+    const wanted = (asked.seed ?? null) === null ? [null] : [asked.seed, asked.top_k, asked.top_p, asked.temperature];
+    const same = asked.source === this.text && alike(wanted, drawn) && alike(asked.prefix_ids ?? [], own.prefix_ids) && alike(asked.off ?? [], own.off) && alike(asked.hidden ?? [], own.hidden)
       && (asked.checkpoint ?? null) === this.manifest.checkpoint && (asked.beam ?? null) === own.beam;
     if (!same) throw new Trouble("This file holds one sentence as it was translated once. For others: heedful serve MODEL.", 400);
     return this.manifest;
@@ -94,7 +96,7 @@ export class EmbeddedSource {
   }
 }
 
-/** @param {string[] | number[]} one @param {string[] | number[]} other */
+/** @param {any[]} one @param {any[]} other */
 function alike(one, other) {
   return JSON.stringify(one) === JSON.stringify(other);
 }

@@ -40,6 +40,21 @@ export class Trace {
     return kind === "decoder" ? [read, read] : [written, source];
   }
 
+  /** The kinds of attention that the model has. */
+  get kinds() {
+    return KINDS.filter((kind) => this.layers(kind));
+  }
+
+  /** Places of what is written that the model decided: all, or of a text with blanks these. @returns {number[]} */
+  get steps() {
+    return this.manifest.blanks ?? this.sides.written.ids.map((_, place) => place);
+  }
+
+  /** The step at a place, or the nearest after it, or else the last. @param {number} place */
+  stepAt(place) {
+    return this.steps.find((step) => step >= place) ?? this.steps[this.steps.length - 1];
+  }
+
   /** @param {Kind} kind @returns {number} */
   layers(kind) {
     return this.manifest.model.layers[kind];

@@ -1,5 +1,6 @@
 // What else could have been written at a step: choose one, and the rest of the translation is rewritten.
 
+import { taskOf } from "heedful/data/task.js";
 import { pieceName } from "heedful/data/trace.js";
 import { h, percent } from "heedful/parts/dom.js";
 import { endId, force, textOf } from "heedful/parts/forcing.js";
@@ -57,7 +58,7 @@ export class Alternatives {
     const before = textOf(trace, trace.sides.written.ids.slice(0, this.step));
     this.host.replaceChildren(
       h("div", { class: "alternatives-top" },
-        h("h2", null, before ? ["After ", h("bdi", null, `“${before}”`), " the model could write"] : "The translation could start with"),
+        h("h2", null, before ? ["After ", h("bdi", null, `“${before}”`), " the model could write"] : `The ${taskOf(trace.manifest.model).written} could start with`),
         h("button", { type: "button", class: "small", "aria-label": "Close the alternatives", onclick: () => this.#leave() }, "Close ×")),
       content);
   }
@@ -73,7 +74,7 @@ export class Alternatives {
     return h("div", null,
       h("ol", { class: "alternatives-list" }, found.map((each) => h("li", null, this.#one(each)))),
       h("p", { class: "legend" }, live
-        ? "The percentage is the probability of the word's first piece here. Choose a line: the translation is rewritten from there, and Back undoes it."
+        ? "The percentage is the probability of the word's first piece here. Choose a line: the rest is rewritten from there, and Back undoes it."
         : "The percentage is the probability of the next piece. Rewriting the rest needs the model itself: heedful serve MODEL."));
   }
 

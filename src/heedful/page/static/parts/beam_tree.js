@@ -187,7 +187,7 @@ export class BeamTree {
 function key() {
   const one = (/** @type {string} */ sign, /** @type {string} */ text) => h("li", null, h("b", null, sign), ` ${text}`);
   return h("ul", { class: "tree-key", "aria-label": "Signs" },
-    one("★", "thick line: the translation that was chosen"), one("solid box", "kept: it goes on, unless this is the last step"),
+    one("★", "thick line: what was chosen"), one("solid box", "kept: it goes on, unless this is the last step"),
     one("✕", "dashed: pruned, others were better"), one("■", "double box: the sentence ends here"));
 }
 

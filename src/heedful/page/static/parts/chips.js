@@ -15,7 +15,7 @@ export function chips(page, selection, trace) {
   const chip = (/** @type {string} */ name, /** @type {string} */ what, /** @type {Partial<Selection>} */ without) =>
     h("button", { type: "button", class: "chip", "aria-label": `Remove: ${name} ${what}`, onclick: () => page.store.set(without) },
       h("span", null, name), " ", h("bdi", null, what), h("span", { class: "chip-remove", "aria-hidden": "true" }, "× remove"));
-  const { prefix, off, hidden, checkpoint, beam } = selection;
+  const { prefix, off, hidden, checkpoint, beam, seed } = selection;
   const found = [];
   if (prefix.length) found.push(chip("Forced start:", trace ? `“${textOf(trace, prefix)}”` : `${prefix.length} ${prefix.length === 1 ? "piece" : "pieces"}`, { prefix: [], query: null, key: null, rows: [] }));
   if (off.length > SINGLE) found.push(chip("Switched off:", `${off.length} heads`, { off: [] }));
@@ -24,6 +24,7 @@ export function chips(page, selection, trace) {
   if (hidden.length && (words.length > SINGLE || !words.length)) found.push(chip("Hidden:", words.length ? `${words.length} words` : `${hidden.length} ${hidden.length === 1 ? "piece" : "pieces"}`, { hidden: [] }));
   else found.push(...words.map(({ word, pieces }) => chip("Hidden:", word, { hidden: hidden.filter((place) => !pieces.includes(place)) })));
   if (checkpoint !== null) found.push(chip("Weights after", `${checkpoint.toLocaleString("en")} updates`, { checkpoint: null }));
+  if (seed !== null) found.push(chip("Words drawn at random,", `seed ${seed}`, { seed: null }));
   if (beam) found.push(chip("Beam of", String(beam), { beam: 0 }));
   return found;
 }

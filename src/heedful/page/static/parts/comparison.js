@@ -9,21 +9,23 @@ import { h, shown } from "heedful/parts/dom.js";
  * @param {any} manifest @param {boolean} [withEnd] @returns {Scored[]}
  */
 export function scoredWords(manifest, withEnd = manifest.translation.complete) {
-  const { words, groups } = manifest.sides.written;
+  const { blanks, sides: { written: { words, groups } } } = manifest;
   /** @type {Scored[]} */
   const found = words.map((/** @type {string} */ word) => ({ word, step: -1, logProbability: 0 }));
   groups.forEach((/** @type {number} */ group, /** @type {number} */ step) => {
+    if (blanks && !blanks.includes(step)) return;
     if (found[group].step < 0) found[group].step = step;
     found[group].logProbability += manifest.steps[step].log_probability;
   });
+  if (blanks) return found.filter(({ step }) => step >= 0); // of a text with blanks only these were decided
   return withEnd ? found : found.slice(0, -1);
 }
 
 /** What of a pass is needed to compare it: hundreds are kept, and a whole manifest is large. @param {any} manifest */
-export function comparable({ sides, translation, model, steps, pieces }) {
+export function comparable({ sides, translation, model, blanks, steps, pieces }) {
   const few = steps.map((/** @type {any} */ { id, log_probability, rank, top }) => ({ id, log_probability, rank, top: top.slice(0, 1) }));
   const named = new Set(few.flatMap((/** @type {any} */ { id, top }) => [id, top[0].id]));
-  return { sides, translation, model, steps: few, pieces: Object.fromEntries([...named].map((id) => [id, pieces[id]])) };
+  return { sides, translation, model, blanks, steps: few, pieces: Object.fromEntries([...named].map((id) => [id, pieces[id]])) };
 }
 
 /** @param {Scored[]} scored */

@@ -16,7 +16,7 @@ export function roundTicks(most, count) {
   const rough = (most > 0 ? most : 1) / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * /** @type {number} */ ([1, 2, 5, 10].find((factor) => factor * power >= rough * (1 - 1e-9)));
-  return Array.from({ length: Math.ceil(most / step - 1e-9) + 1 || 2 }, (_, i) => Number((i * step).toPrecision(12)));
+  return Array.from({ length: Math.max(2, Math.ceil(most / step - 1e-9) + 1 || 2) }, (_, i) => Number((i * step).toPrecision(12)));
 }
 
 /** The last point at or before a place, or the first one. @param {[number, number][]} points @param {number} x */

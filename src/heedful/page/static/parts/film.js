@@ -141,7 +141,7 @@ export class Film {
     refill(this.tools,
       busy ? h("button", { type: "button", data: { name: "film" }, onclick: () => this.making?.abort() }, "Stop")
         : h("button", { type: "button", class: "primary", data: { name: "film" }, onclick: () => this.#make() }, this.frames.length ? "Make it again" : "Show this head at every checkpoint"),
-      h("span", { class: "legend" }, "All read the finished model's translation, so that rows and columns stay the same. More colour is more weight; hatched is masked."));
+      h("span", { class: "legend" }, "All read what the finished model wrote, so that rows and columns stay the same. More colour is more weight; hatched is masked."));
   }
 
   /** One trace after another, until all are there or somebody stops it. */

@@ -22,7 +22,7 @@ export function endId(trace) {
 
 /** A step of the selection that this translation has. @param {import("heedful/state/selection.js").Selection} selection @param {Trace} trace */
 export function stepOf(selection, trace) {
-  return Math.min(selection.step, trace.sides.written.ids.length - 1);
+  return trace.stepAt(selection.step);
 }
 
 /**
@@ -31,7 +31,7 @@ export function stepOf(selection, trace) {
  * @param {import("heedful/state/selection.js").Selection} selection @param {Trace} trace @param {number} step @returns {number | null}
  */
 export function rowOfStep({ kind, view, query }, trace, step) {
-  if (kind === "encoder") return query;
+  if (kind === "encoder") return trace.manifest.blanks ? step : query; // a blank is filled in its own row
   if (kind === "cross" || view === "path") return step;
   return step + 1 < trace.sides.read.ids.length ? step + 1 : null;
 }

@@ -11,7 +11,7 @@ import { endId, textOf } from "heedful/parts/forcing.js";
 export function hypotheses(trace, chosen) {
   const { nodes, alpha } = trace.manifest.beam;
   const ended = /** @type {Node[]} */ (nodes).map((node, place) => ({ ...node, place })).filter(({ fate }) => fate === "finished");
-  if (!ended.length) return h("p", null, "No hypothesis ended before the longest length: the translation is cut off.");
+  if (!ended.length) return h("p", null, "No hypothesis ended before the longest length: what was written is cut off.");
   ended.sort((one, other) => other.score - one.score);
   return h("div", null,
     h("p", { class: "legend" }, `Every more word makes a sentence less likely, so its total log-probability is divided by ((5 + n) / 6)^α, with n pieces (the end counts) and α = ${alpha}. The highest score wins.`),

@@ -1,8 +1,8 @@
 // A matrix to look at: a canvas with words on both axes, walked with the arrow keys, and the same as a table.
 
-import { palette } from "heedful/parts/colours.js";
+import { colourOf, palette } from "heedful/parts/colours.js";
 import { h, shown } from "heedful/parts/dom.js";
-import { matrixPicture } from "heedful/parts/matrix_picture.js";
+import { legend, matrixPicture } from "heedful/parts/matrix_picture.js";
 import { drawnAs } from "heedful/parts/picture.js";
 
 /**
@@ -11,7 +11,9 @@ import { drawnAs } from "heedful/parts/picture.js";
  * @property {string[]} rows  who looks
  * @property {string[]} columns  what is looked at
  * @property {Float32Array | Uint8Array} values  row after row
- * @property {"unit" | "signed"} [scale]  0 to the largest, in one hue; or minus to plus
+ * @property {"unit" | "signed" | "named"} [scale]  0 to the largest, in one hue; or minus to plus; or places of names
+ * @property {string[]} [names]  what the numbers of a named scale stand for
+ * @property {string} [hatched]  what hatched cells are, if not masked
  * @property {string} [axes]  what rows and columns are
  * @property {(row: number, column: number) => boolean} [masked]
  * @property {(row: number, column: number) => string} spoken  a cell in words
@@ -21,7 +23,7 @@ import { drawnAs } from "heedful/parts/picture.js";
  */
 
 /** The smallest cells: channels are only looked at, words are clicked. */
-const SMALLEST = { signed: 3, unit: 7 };
+const SMALLEST = { signed: 3, unit: 7, named: 7 };
 const LARGEST = 34;
 /** Numbers that a table shows at once; of a larger matrix it shows one row. */
 const TABLE_CELLS = 900;
@@ -143,15 +145,14 @@ export class Matrix {
           hatch(context, x, y, size, tall, colours);
           continue;
         }
-        const share = values[row * columns.length + column] / most;
-        context.fillStyle = scale === "unit" ? colours.unit(share) : colours.signed(share);
+        context.fillStyle = colourOf(colours, scale, values[row * columns.length + column], most);
         context.fillRect(x, y, size, tall);
       }
     }
     context.strokeStyle = colours.line;
     context.strokeRect(left, top, columns.length * size, rows.length * tall);
     this.#names(context, colours);
-    this.#legend(most, scale);
+    this.#legend(most);
     this.#mark();
   }
 
@@ -179,12 +180,9 @@ export class Matrix {
     });
   }
 
-  /** @param {number} most @param {string} scale */
-  #legend(most, scale) {
-    const axes = this.figure?.axes ?? "Rows look at columns; each row sums to 1.";
-    const range = scale === "unit" ? `no colour is 0, full colour is ${shown(most)}` : `orange is ${shown(-most)}, blue is ${shown(most)}`;
-    const hatched = this.figure?.masked ? "; hatched cells are masked" : "";
-    this.legend.textContent = `${axes} ${range[0].toUpperCase()}${range.slice(1)}${hatched}.`;
+  /** @param {number} most */
+  #legend(most) {
+    this.legend.textContent = legend(/** @type {MatrixFigure} */ (this.figure), most);
   }
 
   /** Show and say the active cell. */
@@ -250,13 +248,13 @@ export class Matrix {
   #fillTable() {
     this.table.replaceChildren();
     if (!this.details.open || !this.figure) return;
-    const { rows, columns, values, masked } = this.figure;
+    const { rows, columns, values, masked, names, hatched } = this.figure;
     const [row] = this.active;
     const many = this.#long;
     const chosen = many ? [row] : rows.map((_, i) => i);
     if (many) this.table.append(h("p", null, `Row ${row + 1} of ${rows.length}; walk to another in the figure with the arrow keys, a pointer or a tap.`));
     const places = columns.map((_, column) => column);
-    const text = (/** @type {number} */ i, /** @type {number} */ j) => (masked?.(i, j) ? "masked" : shown(values[i * columns.length + j]));
+    const text = (/** @type {number} */ i, /** @type {number} */ j) => (masked?.(i, j) ? (names && hatched) || "masked" : names ? names[values[i * columns.length + j]] : shown(values[i * columns.length + j]));
     this.table.append(
       many
         ? h("table", null, h("thead", null, h("tr", null, h("th", { scope: "col" }, "looks at"), h("th", { scope: "col" }, rows[row]))),

@@ -1,6 +1,6 @@
 // A matrix as SVG: a square for every number, words on both axes, and what the colours mean.
 
-import { palette } from "heedful/parts/colours.js";
+import { colourOf, palette } from "heedful/parts/colours.js";
 import { h, shown, svg } from "heedful/parts/dom.js";
 import { paper, pen, plainColour } from "heedful/parts/picture.js";
 
@@ -61,10 +61,17 @@ function laidOut(figure, bare) {
   return { size, left, top, width, height: Math.ceil(top + size * rows.length + below), most: most || 1 };
 }
 
-/** @param {MatrixFigure} figure @param {number} most */
-function legend({ axes, scale, masked }, most) {
-  const range = scale === "signed" ? `Orange is ${shown(-most)}, blue is ${shown(most)}` : `No colour is 0, full colour is ${shown(most)}`;
-  return `${axes ?? "Rows look at columns."} ${range}${masked ? "; hatched cells are masked" : ""}.`;
+/** What rows, columns and colours are. @param {MatrixFigure} figure @param {number} most the largest number */
+export function legend(figure, most) {
+  const { axes, scale = "unit" } = figure;
+  const range = { unit: `No colour is 0, full colour is ${shown(most)}`, signed: `Orange is ${shown(-most)}, blue is ${shown(most)}`, named: "" }[scale];
+  return `${axes ?? "Rows look at columns; each row sums to 1."} ${[range, hatchedCells(figure)].filter(Boolean).join("; ")}.`;
+}
+
+/** What hatched cells mean, if there are any. @param {MatrixFigure} figure */
+function hatchedCells({ masked, hatched = "masked", scale }) {
+  const words = masked ? `hatched cells are ${hatched}` : "";
+  return scale === "named" ? words.replace("hatched", "Hatched") : words;
 }
 
 /** @param {MatrixFigure} figure @param {Layout} layout @param {ReturnType<typeof palette>} colours @param {string} pattern */
@@ -73,7 +80,7 @@ function squares(figure, { size, left, top, most }, colours, pattern) {
   return rows.flatMap((_, row) => columns.map((_, column) => {
     const value = values[row * columns.length + column];
     const hidden = masked?.(row, column);
-    const fill = hidden ? `url(#${pattern})` : plainColour(scale === "signed" ? colours.signed(value / most) : colours.unit(value / most));
+    const fill = hidden ? `url(#${pattern})` : plainColour(colourOf(colours, scale, value, most));
     return svg("rect", { x: left + column * size, y: top + row * size, width: size, height: size, fill, "data-value": hidden ? "masked" : value },
       svg("title", null, spoken(row, column)));
   }));
@@ -107,7 +114,7 @@ function image({ rows, columns, values, masked, scale }, { size, left, top, most
   values.forEach((/** @type {number} */ value, /** @type {number} */ i) => {
     const [row, column] = [Math.floor(i / columns.length), i % columns.length];
     if (masked?.(row, column)) return;
-    context.fillStyle = scale === "signed" ? colours.signed(value / most) : colours.unit(value / most);
+    context.fillStyle = colourOf(colours, scale, value, most);
     context.fillRect(column, row, 1, 1);
   });
   return svg("image", { href: canvas.toDataURL("image/png"), x: left, y: top, width: size * columns.length, height: size * rows.length, preserveAspectRatio: "none", "image-rendering": "pixelated" });

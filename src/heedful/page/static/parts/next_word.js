@@ -1,5 +1,6 @@
 // The next word: the likeliest pieces of a step, from logit to probability, at any temperature.
 
+import { taskOf } from "heedful/data/task.js";
 import { pieceName } from "heedful/data/trace.js";
 import { distribution, exponential, largest } from "heedful/parts/distribution.js";
 import { h, shown } from "heedful/parts/dom.js";
@@ -32,13 +33,15 @@ export class NextWord {
     this.bars = h("div");
     this.more_bars = h("div");
     this.more = h("details", null, h("summary"), this.more_bars);
+    this.heading = h("h2");
+    this.heated = h("p", { class: "legend" });
     host.append(
-      h("h2", null, "The next word"),
+      this.heading,
       h("div", { class: "next-two" },
         h("div", null, steps),
         h("div", null,
           h("div", { class: "temperature" }, h("label", { for: "next-word-temperature" }, "Temperature T"), this.temperature, this.degrees, this.reset),
-          h("p", { class: "legend" }, "Below 1 the model is bolder, above 1 the rare words get a chance. It changes what is shown here, not the translation."))),
+          this.heated)),
       this.bars, this.more, this.formula);
     this.steps = new StepSlider(steps, page);
     /** Whether the piece that was forced gets the focus when the new translation is there. */
@@ -53,6 +56,9 @@ export class NextWord {
   /** @param {Selection} selection @param {Trace} trace */
   async show(selection, trace) {
     const step = stepOf(selection, trace);
+    const { next, written } = taskOf(trace.manifest.model);
+    this.heading.textContent = next;
+    this.heated.textContent = `Below 1 the model is bolder, above 1 the rare words get a chance. ${selection.seed === null ? `It changes what is shown here, not the ${written}.` : "The words are drawn at this temperature."}`;
     this.steps.show(selection, trace);
     const name = `logits.${step}`;
     const left = !(name in trace.manifest.tensors); // a page that stands alone may leave them out to stay small
@@ -115,7 +121,7 @@ export class NextWord {
   #piece(trace, step, id) {
     const name = pieceName(trace.manifest, id);
     const written = id === trace.sides.written.ids[step];
-    if (!this.page.source.live || id === endId(trace)) return h("span", { class: "piece" }, name, written ? " (written)" : "");
+    if (!this.page.source.live || id === endId(trace) || trace.manifest.blanks) return h("span", { class: "piece" }, name, written ? (trace.manifest.blanks ? " ✓" : " (written)") : "");
     return h("button", {
       type: "button", class: written ? "written" : "", title: `Write ${name} here`, "aria-label": `${name}${written ? ", written" : ""}: force it here`,
       onclick: () => {

@@ -1,5 +1,6 @@
 // The ribbon: source words above, target words below, and bands between them as wide as the attention.
 
+import { taskOf } from "heedful/data/task.js";
 import { place } from "heedful/data/trace.js";
 import { h, percent, shown, svg } from "heedful/parts/dom.js";
 import { pictureButtons } from "heedful/parts/picture.js";
@@ -31,13 +32,13 @@ export class Ribbon {
     this.weights = null;
     /** @type {HTMLElement[]} */
     this.above = [];
-    /** @type {HTMLButtonElement[]} */
+    /** Buttons, but for words that the model did not decide. @type {HTMLElement[]} */
     this.below = [];
     this.chosen = 0;
     /** The word under the pointer or the focus. @type {number | null} */
     this.pointed = null;
     this.sourceRow = h("div", { class: "ribbon-row", dir: "auto", role: "group", "aria-label": "Source words" });
-    this.targetRow = h("div", { class: "ribbon-row", dir: "auto", role: "group", "aria-label": "Words of the translation" });
+    this.targetRow = h("div", { class: "ribbon-row", dir: "auto", role: "group" });
     this.bands = svg("svg", { class: "ribbon-bands", height: HEIGHT, "aria-hidden": "true" });
     this.inner = h("div", { class: "ribbon-inner" }, this.sourceRow, this.bands, this.targetRow);
     this.told = h("p", { class: "told", role: "status" });
@@ -63,8 +64,8 @@ export class Ribbon {
   }
 
   #picture() {
-    const { asked, translation } = /** @type {Trace} */ (this.trace).manifest;
-    return snapshot([this.host], "Where each word comes from · Heedful", [asked.source, `→ ${translation.text}`]);
+    const { asked, translation, ribbon } = /** @type {Trace} */ (this.trace).manifest;
+    return snapshot([this.host], `${ribbon ? "Where each word comes from" : "How likely each word is"} · Heedful`, [asked.source, `→ ${translation.text}`]);
   }
 
   /** Words and weights of a trace. @param {Trace} trace @param {number} step */
@@ -76,7 +77,14 @@ export class Ribbon {
       this.#words(trace);
     }
     this.chosen = trace.sides.written.groups[step];
-    this.below.forEach((word, i) => word.setAttribute("aria-pressed", String(i === this.chosen)));
+    this.below.forEach((word, i) => word instanceof HTMLButtonElement && word.setAttribute("aria-pressed", String(i === this.chosen)));
+    const bands = trace.manifest.ribbon !== null; // there is a source that words come from
+    for (const part of [this.sourceRow, this.bands, this.told]) part.toggleAttribute("hidden", !bands);
+    if (!bands) {
+      this.#reveal();
+      this.#edges();
+      return;
+    }
     const { layer, head } = trace.manifest.ribbon;
     if (!(`${place("cross", layer)}.weights` in trace.manifest.tensors)) {
       this.bands.replaceChildren();
@@ -111,16 +119,18 @@ export class Ribbon {
     const { source, written } = trace.sides;
     this.above = source.words.map((word) => h("span", { class: "source-word", title: isEnd(word) ? "the end of the sentence" : "" }, word));
     const chances = wordProbabilities(trace);
-    this.below = written.words.map((word, i) =>
+    const decided = new Set(trace.steps.map((step) => written.groups[step]));
+    this.below = written.words.map((word, i) => !decided.has(i) ? h("span", { class: "source-word" }, word) :
       h("button", {
         type: "button", class: "target-word", style: `--p: ${chances[i].toFixed(4)}`,
         "aria-label": `${isEnd(word) ? "end of the sentence" : word}, probability ${percent(chances[i])}. Show alternatives.`,
-        onclick: () => this.choose(written.groups.indexOf(i)),
+        onclick: () => this.choose(/** @type {number} */ (trace.steps.find((step) => written.groups[step] === i))),
         onpointerenter: () => this.#point(i), onpointerleave: () => this.#point(null),
         onfocus: () => this.#point(i), onblur: () => this.#point(null),
       }, h("span", { class: "target-text" }, word), h("small", null, percent(chances[i]))));
     this.sourceRow.replaceChildren(...this.above);
     this.targetRow.replaceChildren(...this.below);
+    this.targetRow.setAttribute("aria-label", `Words of the ${taskOf(trace.manifest.model).written}`);
     this.caption.textContent = captionOf(trace);
   }
 
@@ -186,7 +196,7 @@ export class Ribbon {
 export function wordProbabilities(trace) {
   const { groups, words } = trace.sides.written;
   const found = words.map(() => 1);
-  groups.forEach((word, step) => (found[word] *= trace.manifest.steps[step].probability));
+  for (const step of trace.steps) found[groups[step]] *= trace.manifest.steps[step].probability;
   return found;
 }
 
@@ -208,7 +218,10 @@ function strongest({ values, columns }, row) {
 }
 
 /** What bands and shades mean. @param {Trace} trace */
-function captionOf({ manifest: { ribbon: { layer, head }, model: { layers: { cross: layers } } } }) {
+function captionOf({ manifest: { blanks, ribbon, model: { layers: { cross: layers } } } }) {
+  if (blanks) return "Shade and percentage of a word: the probability of the likeliest piece in its blank, which is filled as if it were the only one.";
+  if (!ribbon) return "Shade and percentage of a word: its probability after the words before it, the product over its pieces. </s> is the end of the text.";
+  const { layer, head } = ribbon;
   return `Bands: cross-attention of decoder layer ${layer + 1}, ${head === null ? "mean of all heads" : `head ${head + 1}`}, in the row that writes the word${layer + 1 < layers ? ": not the last layer, since the last but one mostly aligns words best" : ""}. ` +
     "Shade and percentage of a word: its probability after the words before it, the product over its pieces. " +
     "</s> is the end of the sentence; heads that have nothing to look for often rest there.";

@@ -16,7 +16,7 @@ export class Sentences {
   /** @param {HTMLElement} host @param {Page} page */
   constructor(host, page) {
     this.page = page;
-    this.result = h("div", { class: "result", "aria-live": "polite", role: "region", "aria-label": "Translation" });
+    this.result = h("div", { class: "result", "aria-live": "polite", role: "region" });
     this.note = h("p", { class: "legend" });
     host.append(this.result, this.note);
     /** Translations of the sentences of one model. @type {Map<string, string>} */
@@ -68,7 +68,7 @@ export class Sentences {
   #draw() {
     const { segments, segment, translation } = /** @type {Trace} */ (this.trace).manifest;
     if (segments.length === 1) {
-      this.result.replaceChildren(h("span", { class: "sentence", dir: "auto" }, translation.text));
+      this.result.replaceChildren(h("span", { class: "sentence", dir: "auto" }, ownWords(/** @type {Trace} */ (this.trace))));
       return;
     }
     this.result.replaceChildren(...segments.flatMap((/** @type {string[]} */ [source, separator], /** @type {number} */ i) => [
@@ -133,4 +133,31 @@ export class Sentences {
       if (name !== "AbortError") this.note.textContent = `The other sentences are not translated: ${message}`;
     }
   }
+}
+
+/** The text, what the model has added to it marked: of a translation all is, so nothing stands out. @param {Trace} trace @returns {(string | HTMLElement)[]} */
+function ownWords({ steps, sides: { written }, manifest: { translation, model } }) {
+  const letters = Array.from(translation.text); // spans count characters, not UTF-16 units
+  if (model.task === "translate") return [translation.text];
+  /** @type {(string | HTMLElement)[]} */
+  const parts = [];
+  let end = 0;
+  for (const [start, stop] of ranges(steps.filter((step) => step >= translation.forced).map((step) => written.spans[step]))) {
+    parts.push(letters.slice(end, start).join(""), h("mark", { class: "added" }, letters.slice(start, stop).join("")));
+    end = stop;
+  }
+  return [...parts, letters.slice(end).join("")];
+}
+
+/** Spans that touch, or have but a space between them, joined. @param {([number, number] | null)[]} spans @returns {[number, number][]} */
+function ranges(spans) {
+  /** @type {[number, number][]} */
+  const found = [];
+  for (const span of spans) {
+    if (!span) continue;
+    const last = found[found.length - 1];
+    if (last && span[0] <= last[1] + 1) last[1] = Math.max(last[1], span[1]);
+    else found.push([...span]);
+  }
+  return found;
 }

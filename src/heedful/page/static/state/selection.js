@@ -19,7 +19,10 @@
  * @property {boolean} words  words, not pieces
  * @property {number} step  of decoding
  * @property {number} beam  0 is the model's own
- * @property {number} temperature
+ * @property {number | null} seed  of words drawn at random; null is the likeliest words
+ * @property {number} top_k  words are drawn among so many; 0 is all
+ * @property {number} top_p  words are drawn among those that together reach this probability
+ * @property {number} temperature  of drawing, and of what is shown
  * @property {number[]} prefix  ids that the translation must start with
  * @property {Record<number, number[]>} kept  the same for other sentences of the text, by their number
  * @property {string[]} off  heads that are switched off, such as cross.1.2 (in the URL, cross.2.3)
@@ -27,6 +30,9 @@
  * @property {number | null} checkpoint  updates; null is the finished model
  * @property {number} lesson  step of the lesson
  */
+
+/** Seeds end here. */
+export const MOST_SEED = 2 ** 31 - 1;
 
 /** @type {Selection} */
 export const NOTHING = {
@@ -44,6 +50,9 @@ export const NOTHING = {
   words: true,
   step: 0,
   beam: 0,
+  seed: null,
+  top_k: 0,
+  top_p: 1,
   temperature: 1,
   prefix: [],
   kept: {},
@@ -73,6 +82,9 @@ export function fromUrl(hash, start = NOTHING) {
     words: found.has("words") ? found.get("words") !== "no" : start.words,
     step: counted(found.get("step")) ?? start.step,
     beam: whole(found.get("beam"), 1, 16) ?? start.beam,
+    seed: whole(found.get("seed"), 0, MOST_SEED) ?? start.seed,
+    top_k: whole(found.get("top_k"), 0, 1e9) ?? start.top_k,
+    top_p: number(found.get("top_p"), 0.001, 1) ?? start.top_p,
     temperature: number(found.get("temperature"), 0.05, 20) ?? start.temperature,
     prefix: list(found.get("prefix"), ".").map(Number).filter(Number.isInteger),
     kept: keptFrom(list(found.get("kept"), ",")),
@@ -100,6 +112,9 @@ export function toUrl(selection) {
   if (!s.words) told.set("words", "no");
   if (s.step) told.set("step", String(s.step + 1));
   if (s.beam) told.set("beam", String(s.beam));
+  if (s.seed !== null) told.set("seed", String(s.seed));
+  if (s.top_k) told.set("top_k", String(s.top_k));
+  if (s.top_p !== 1) told.set("top_p", String(s.top_p));
   if (s.temperature !== 1) told.set("temperature", String(s.temperature));
   if (s.prefix.length) told.set("prefix", s.prefix.join("."));
   const kept = Object.entries(s.kept).map(([segment, ids]) => `${Number(segment) + 1}:${ids.join(".")}`);
@@ -118,7 +133,7 @@ export function toUrl(selection) {
  */
 export function within(selection, trace) {
   const { layer, head, query, key, also, rows, step } = selection;
-  const kind = trace.layers(selection.kind) ? selection.kind : "cross"; // a recurrent model looks at the source only
+  const kind = trace.layers(selection.kind) ? selection.kind : trace.kinds[trace.kinds.length - 1]; // not every model has all
   const { source, read, written } = trace.sides;
   const queries = kind === "encoder" ? source.ids.length : written.ids.length;
   const keys = kind === "encoder" ? source.ids.length : Math.max(source.ids.length, read.ids.length); // of words, or of positions
@@ -131,7 +146,7 @@ export function within(selection, trace) {
     key: key !== null && key < keys ? key : null,
     also: also.filter((each) => each < trace.heads),
     rows: rows.filter((row) => row < queries),
-    step: Math.min(step, written.ids.length - 1),
+    step: trace.stepAt(step),
   };
 }
 

@@ -21,7 +21,7 @@ const STRONGEST = 8;
 export const cellView = {
   id: "cell",
   title: "Cell",
-  ofTransformers: true,
+  fits: (model) => model.arithmetic,
   mount: (host, page) => new CellView(host, page),
 };
 

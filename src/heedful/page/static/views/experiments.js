@@ -1,6 +1,7 @@
 // Experiments: switch heads off, hide words of the source, and see what they did. The original translation is the control.
 
-import { KINDS, KIND_NAMES, spelledWords, touchedWords } from "heedful/data/trace.js";
+import { KIND_NAMES, spelledWords, touchedWords } from "heedful/data/trace.js";
+import { taskOf } from "heedful/data/task.js";
 import { changeTable, comparable, scoredWords, sideBySide, signed, total } from "heedful/parts/comparison.js";
 import { h, percent, shown } from "heedful/parts/dom.js";
 import { HeadSearch, layerHeads, setName } from "heedful/parts/head_search.js";
@@ -21,7 +22,7 @@ const KEPT = 500;
 export const experimentsView = {
   id: "experiments",
   title: "Experiments",
-  ofTransformers: true,
+  fits: (model) => model.arithmetic,
   needsServer: true,
   mount: (host, page) => new ExperimentsView(host, page),
 };
@@ -104,7 +105,7 @@ class ExperimentsView {
     refill(this.grid,
       h("div", { class: "controls" }, h("button", { type: "button", disabled: !selection.off.length, onclick: () => this.#switch([]) }, "All on"),
         h("span", { class: "legend" }, selection.off.length ? `Off: ${setName(selection.off)}` : "All heads are on. Press a head to switch it off; a head is named layer.head. Below it: on or off, then its habit on this sentence (– if it has none).")),
-      h("div", { class: "off-kinds" }, KINDS.map((kind) => h("section", { "aria-label": KIND_NAMES[kind] }, h("h3", null, KIND_NAMES[kind]),
+      h("div", { class: "off-kinds" }, trace.kinds.map((kind) => h("section", { "aria-label": KIND_NAMES[kind] }, h("h3", null, KIND_NAMES[kind]),
         Array.from({ length: trace.layers(kind) }, (_, layer) => this.#layer(kind, layer, selection, trace))))));
   }
 
@@ -135,6 +136,8 @@ class ExperimentsView {
   /** @param {Selection} selection @param {Trace} trace */
   #hiding(selection, trace) {
     const { hidden } = selection;
+    this.hiding.hidden = !trace.sides.source.ids.length;
+    if (this.hiding.hidden) return;
     const set = (/** @type {number[]} */ places) => this.page.store.set({ hidden: places.sort((one, other) => one - other), step: 0 });
     const toggle = (/** @type {import("heedful/data/trace.js").Spelled} */ { word, pieces }) => {
       const isHidden = pieces.every((place) => hidden.includes(place));
@@ -143,34 +146,35 @@ class ExperimentsView {
         h("span", null, word), h("small", null, isHidden ? "hidden" : "seen"));
     };
     refill(this.hiding,
-      h("h3", null, "Hide a word of the source"),
-      h("p", { class: "lead" }, "A hidden word is masked like padding: no word of either sentence can look at it (weight exactly 0), and all others keep their places. ",
+      h("h3", null, `Hide a word of the ${trace.layers("cross") ? "source" : "text"}`),
+      h("p", { class: "lead" }, "A hidden word is masked like padding: no word can look at it (weight exactly 0), and all others keep their places. ",
         "What changes is what the model knew from it. Its own row in the encoder is still computed, but nobody sees it."),
       h("div", { class: "off-layer", role: "group", "aria-label": "Words of the source" },
-        spelledWords(trace.sides.source).slice(0, -1).map(toggle),
+        spelledWords(trace.sides.source).slice(0, -1).filter(({ pieces }) => !trace.manifest.blanks?.includes(pieces[0])).map(toggle),
         h("button", { type: "button", class: "small", disabled: !hidden.length, onclick: () => set([]) }, "Show all")));
   }
 
   /** @param {Selection} selection @param {Trace} trace @param {any} original @param {any} forced */
   #result(selection, trace, original, forced) {
     const now = trace.manifest;
+    const { written } = taskOf(now.model);
     if (!isChanged(selection)) {
       this.result.replaceChildren();
       this.changes.replaceChildren(h("h3", null, "Change of each word"),
-        h("p", { class: "lead" }, "Switch a head off or hide a word, and here stands how much less (or more) likely that makes each word of the original translation."));
+        h("p", { class: "lead" }, `Switch a head off${trace.sides.source.ids.length ? " or hide a word" : ""}, and here stands how much less (or more) likely that makes each word of the original ${written}.`));
       return;
     }
     const [before, after] = [scoredWords(original), scoredWords(forced, original.translation.complete)];
     const change = total(after) - total(before);
     this.result.replaceChildren(
       sideBySide([selection.hidden.length ? "Original, nothing hidden or off" : "Original, all heads on", original], [changeName(selection, trace), now]),
-      h("p", { class: "told", role: "status" }, now.translation.text === original.translation.text ? "The translation stays the same. " : "The translation changes. ",
-        `Log-probability of the original translation: ${shown(total(before))} → ${shown(total(after))}, change ${signed(change)}`,
+      h("p", { class: "told", role: "status" }, now.translation.text === original.translation.text ? `The ${written} stays the same. ` : `The ${written} changes. `,
+        `Log-probability of the original ${written}: ${shown(total(before))} → ${shown(total(after))}, change ${signed(change)}`,
         ` (${percent(Math.exp(total(before)))} → ${percent(Math.exp(total(after)))}).`),
     );
     this.changes.replaceChildren(
       h("h3", null, "Change of each word"),
-      h("p", { class: "legend" }, "Natural logarithm of the probability of each word of the original translation, given the words before it. ",
+      h("p", { class: "legend" }, `Natural logarithm of the probability of each word ${now.blanks ? "that fills a blank" : `of the original ${written}, given the words before it`}. `,
         "The rows add up to the last one (rounded to four decimals). A word's link leads to its alternatives."),
       changeTable(before, after, (scored) => toUrl({ ...selection, view: "translate", step: scored.step })));
   }
@@ -189,11 +193,11 @@ class ExperimentsView {
     };
     refill(this.finder,
       h("h3", null, "Find the heads that matter"),
-      h("p", { class: "lead" }, "Each head is switched off alone, and the model reads the original translation again. The larger the drop, the more it needed the head. ",
+      h("p", { class: "lead" }, "Each head is switched off alone, and the model reads the original again. The larger the drop, the more it needed the head. ",
         "Where no head alone turns the word into another, pairs of the strongest and whole layers are tried."),
       h("div", { class: "controls" },
         h("label", { class: "choice" }, h("span", null, "For"), h("select", { disabled: busy, onchange: choose },
-          h("option", { value: "", selected: this.word === null }, "the whole translation"),
+          h("option", { value: "", selected: this.word === null }, `the whole ${taskOf(original.model).written}`),
           words.map((each, i) => h("option", { value: String(i), selected: this.word === i }, `“${each.word}” (word ${i + 1})`)))),
         busy ? h("button", { type: "button", data: { name: "find" }, onclick: () => this.search?.stop() }, "Stop")
           : h("button", { type: "button", class: "primary", data: { name: "find" }, onclick: () => this.#find(original) }, "Find the heads that matter")),
@@ -240,6 +244,7 @@ class ExperimentsView {
   /** @param {Selection} selection @param {any} original */
   #forcing(selection, original) {
     const forced = selection.prefix.length;
+    this.forcing.hidden = Boolean(original.blanks);
     this.forcing.replaceChildren(
       h("h3", null, "Force a word"),
       h("p", { class: "lead" }, "Choose a word to see what else the model could write there; take one, and the rest is rewritten from it."),

@@ -1,6 +1,6 @@
 // One head, large: a heat map with words on both axes, and lines from the words that look to those looked at.
 
-import { KINDS, KIND_NAMES } from "heedful/data/trace.js";
+import { KIND_NAMES, place } from "heedful/data/trace.js";
 import { h, isolated, percent, shown } from "heedful/parts/dom.js";
 import { Lines, strongest } from "heedful/parts/lines.js";
 import { Matrix } from "heedful/parts/matrix.js";
@@ -70,19 +70,21 @@ class HeadView {
     const [queries, keys] = trace.of(kind);
     const name = headName(kind, layer, head);
     const masked = trace.masked(kind, words, layer);
+    const blocks = place(kind, layer) in trace.manifest.patterns;
     return {
       title: name,
       ...weights,
-      axes: `Rows look at columns; each row sums to 1${words ? " (summed over a key's pieces, mean over a query's)" : ""}. ${rowsNamed(kind)}`.trim(),
+      axes: `Rows look at columns; each row sums to 1${words ? " (summed over a key's pieces, mean over a query's)" : ""}. ${rowsNamed(kind)} ${sumsNamed(trace, kind)}`.trim(),
       masked,
+      hatched: blocks ? "masked or in blocks that are not seen (BigBird)" : undefined,
       spoken: (/** @type {number} */ row, /** @type {number} */ column) =>
         masked?.(row, column)
-          ? `${isolated(weights.rows[row])} may not look at ${isolated(weights.columns[column])}: masked, ${name}`
+          ? `${isolated(weights.rows[row])} ${blocks ? "does not see" : "may not look at"} ${isolated(weights.columns[column])}: ${blocks ? "not seen" : "masked"}, ${name}`
           : `${isolated(weights.rows[row])} looks at ${isolated(weights.columns[column])}: ${shown(weights.values[row * weights.columns.length + column])}, ${name}`,
       selected: /** @type {[number | null, number | null]} */ ([unit(queries, selection.query, words), unit(keys, selection.key, words)]),
-      opens: head === null || trace.manifest.model.family !== "transformer" ? undefined : "Open the arithmetic of this cell",
+      opens: head === null || !trace.manifest.model.arithmetic ? undefined : "Open the arithmetic of this cell",
       choose: (/** @type {number} */ row, /** @type {number} */ column) =>
-        this.page.store.set({ view: head === null || trace.manifest.model.family !== "transformer" ? "head" : "cell", kind, layer, head, query: piece(queries, row, words), key: piece(keys, column, words) }),
+        this.page.store.set({ view: head === null || !trace.manifest.model.arithmetic ? "head" : "cell", kind, layer, head, query: piece(queries, row, words), key: piece(keys, column, words) }),
     };
   }
 
@@ -160,7 +162,7 @@ export function placeControls({ store }, selection, trace) {
   const layers = Array.from({ length: trace.layers(selection.kind) }, (_, i) => [String(i), `Layer ${i + 1}`]);
   const heads = [["mean", "Mean of heads"], ...Array.from({ length: trace.heads }, (_, i) => [String(i), `Head ${i + 1}`])];
   return [
-    choice("Attention", selection.kind, KINDS.filter((kind) => trace.layers(kind)).map((kind) => [kind, KIND_NAMES[kind]]), (kind) =>
+    choice("Attention", selection.kind, trace.kinds.map((kind) => [kind, KIND_NAMES[kind]]), (kind) =>
       store.set({ kind: /** @type {Kind} */ (kind), layer: Math.min(selection.layer, trace.layers(/** @type {Kind} */ (kind)) - 1), query: null, key: null, rows: [] })),
     choice("Layer", String(selection.layer), layers, (layer) => store.set({ layer: Number(layer) })),
     choice("Head", selection.head === null ? "mean" : String(selection.head), heads, (head) => store.set({ head: head === "mean" ? null : Number(head) })),
@@ -176,6 +178,11 @@ function between({ store }, { words }) {
 export function rowsNamed(kind) {
   if (kind === "encoder") return "";
   return kind === "cross" ? "A row of cross-attention is named by the word it writes." : "A row of decoder self-attention is named by the word it reads; it writes the next one.";
+}
+
+/** What columns are that are no words. @param {Trace} trace @param {Kind} kind */
+function sumsNamed({ sides: { sums } }, kind) {
+  return kind === "encoder" && sums ? "Columns are no words: each Σ is a sum of all words (Linformer)." : "";
 }
 
 /** A head's name for people. @param {Kind} kind @param {number} layer @param {number | null} head */

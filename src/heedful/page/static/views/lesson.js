@@ -16,7 +16,7 @@ import { toUrl } from "heedful/state/selection.js";
 export const lessonView = {
   id: "lesson",
   title: "Lesson",
-  ofTransformers: true,
+  fits: (model) => model.arithmetic && model.layers.cross > 0, // it is about translating
   mount: (host, page) => new LessonView(host, page),
 };
 

@@ -1,6 +1,6 @@
 // The map: every head as a small matrix, with what it mostly does.
 
-import { KINDS, KIND_NAMES } from "heedful/data/trace.js";
+import { KIND_NAMES } from "heedful/data/trace.js";
 import { BADGES } from "heedful/parts/badges.js";
 import { palette } from "heedful/parts/colours.js";
 import { h } from "heedful/parts/dom.js";
@@ -37,7 +37,7 @@ export class MapView {
 
   /** @param {Selection} selection @param {Trace} trace */
   async show(selection, trace) {
-    const there = KINDS.filter((kind) => trace.layers(kind));
+    const there = trace.kinds;
     const thumbnails = await trace.tensors(there.map((kind) => `thumbnails.${kind}`));
     if (this.page.stale(selection, trace)) return;
     this.buttons = [];
@@ -101,7 +101,7 @@ export class MapView {
 
 /** Whether a cell of some thumbnail stands for several weights. @param {Trace} trace @param {import("heedful/data/safetensors.js").Tensor[]} thumbnails */
 function pooled(trace, thumbnails) {
-  return KINDS.filter((kind) => trace.layers(kind)).some((kind, i) => trace.of(kind).some((side, axis) => side.ids.length > thumbnails[i].shape[2 + axis]));
+  return trace.kinds.some((kind, i) => trace.of(kind).some((side, axis) => side.ids.length > thumbnails[i].shape[2 + axis]));
 }
 
 /**

@@ -17,7 +17,7 @@ import { choice } from "heedful/views/head.js";
 export const pathView = {
   id: "path",
   title: "Word path",
-  ofTransformers: true,
+  fits: (model) => model.arithmetic,
   mount: (host, page) => new PathView(host, page),
 };
 
@@ -44,18 +44,19 @@ class PathView {
   /** @param {Selection} selection @param {Trace} trace */
   async show(selection, trace) {
     const side = selection.kind === "encoder" ? "encoder" : "decoder";
-    const tokens = side === "encoder" ? trace.sides.source : trace.sides.written;
-    const wanted = selection.query ?? (side === "encoder" ? 0 : selection.step);
+    const writes = side === writer(trace);
+    const tokens = writes ? trace.sides.written : trace.sides.source;
+    const wanted = selection.query ?? (writes ? selection.step : 0);
     const row = Math.min(wanted, tokens.pieces.length - 1);
     const stations = stationsOf(side, trace);
-    const names = [...stations.map(({ tensor }) => tensor), `${side}.positions`, ...(side === "decoder" ? ["lens.ids", "lens.probabilities"] : [])];
+    const names = [...stations.map(({ tensor }) => tensor), `${side}.positions`, ...(writes ? ["lens.ids", "lens.probabilities"] : [])];
     const [position, ids, chances, ...streams] = order(await trace.tensors(names), stations.length);
     if (this.page.stale(selection, trace)) return;
     refill(this.controls, ...this.#controls(selection, trace, side, row));
     this.about.replaceChildren(...about(side, trace, row));
     const vectors = streams.map((tensor) => /** @type {Float32Array} */ (rowOf(tensor, row)));
     const most = Math.max(...vectors.flatMap((vector) => Array.from(vector, Math.abs)));
-    const guesses = (/** @type {number} */ i) => (side === "decoder" ? guessed(trace, ids, chances, Math.min(i, ids.shape[0] - 1), row) : null);
+    const guesses = (/** @type {number} */ i) => (writes ? guessed(trace, ids, chances, Math.min(i, ids.shape[0] - 1), row) : null);
     this.list.replaceChildren(...stations.map(({ name }, i) => h("li", { class: i === stations.length - 1 ? "last" : "" },
       h("div", null, h("span", { class: "place" }, name), i === stations.length - 1 ? h("span", { class: "badge" }, "the end") : null, facts(vectors, i)),
       i ? strip(vectors[i], most, name) : beginning(vectors[0], rowOf(position, row), most, side === "decoder" && row === 0),
@@ -74,25 +75,30 @@ class PathView {
     const { store } = this.page;
     const { source, read, written } = trace.sides;
     const layer = Math.min(selection.layer, trace.layers("encoder") - 1, trace.layers("cross") - 1);
-    const words = side === "encoder"
-      ? source.pieces.map((piece, i) => `${i + 1} ${piece}`)
-      : written.pieces.map((piece, i) => `${i + 1} ${read.pieces[i]} → ${piece}`);
+    const reads = side === "encoder" ? source : read;
+    const writes = side === writer(trace);
+    const words = reads.pieces.map((piece, i) => (writes && piece !== written.pieces[i] ? `${i + 1} ${piece} → ${written.pieces[i]}` : `${i + 1} ${piece}`));
     const last = words.length - 1;
     const go = (/** @type {number} */ to, /** @type {string} */ text) =>
       h("button", { type: "button", disabled: to < 0 || to > last, onclick: () => store.set({ query: to, key: null }, { replace: true }) }, text);
     return [
-      choice("Follow", side, [["encoder", "A word of the source (encoder)"], ["decoder", "A word of the translation (decoder)"]], (value) =>
-        store.set({ kind: value === "encoder" ? "encoder" : "cross", layer, query: null, key: null, rows: [] })),
-      choice(side === "encoder" ? "Word" : "Word: reads → writes", String(row), words.map((text, i) => [String(i), text]), (value) => store.set({ query: Number(value), key: null })),
+      trace.layers("cross") ? choice("Follow", side, [["encoder", "A word of the source (encoder)"], ["decoder", "A word of the translation (decoder)"]], (value) =>
+        store.set({ kind: value === "encoder" ? "encoder" : "cross", layer, query: null, key: null, rows: [] })) : "",
+      choice(writes ? "Word: reads → writes" : "Word", String(row), words.map((text, i) => [String(i), text]), (value) => store.set({ query: Number(value), key: null })),
       h("span", { class: "pager" }, go(row - 1, "← Previous"), go(row + 1, "Next →")),
     ];
   }
 }
 
+/** The stack whose vectors become words. @param {Trace} trace @returns {"encoder" | "decoder"} */
+function writer(trace) {
+  return trace.layers("decoder") ? "decoder" : "encoder";
+}
+
 /** @param {"encoder" | "decoder"} side @param {Trace} trace @returns {Station[]} */
 function stationsOf(side, trace) {
   const layers = Array.from({ length: trace.layers(side) }, (_, layer) =>
-    SUBLAYERS[side].map(([part, name]) => ({ tensor: `${side}.${layer}.${part}.residual`, name: `Layer ${layer + 1}, after ${name}` })));
+    SUBLAYERS[side].filter(([part]) => part !== "cross" || trace.layers("cross")).map(([part, name]) => ({ tensor: `${side}.${layer}.${part}.residual`, name: `Layer ${layer + 1}, after ${name}` })));
   // A post-norm model ends with a norm as it is; a pre-norm model has one more.
   const end = trace.manifest.model.norm === "pre" ? [{ tensor: side === "encoder" ? "encoder.memory" : "decoder.states", name: "After the last norm" }] : [];
   return [{ tensor: `${side}.embedding`, name: "Embedding + position" }, ...layers.flat(), ...end];
@@ -109,12 +115,17 @@ function about(side, trace, row) {
   const { source, read, written } = trace.sides;
   const name = (/** @type {string} */ piece) => h("b", { dir: "auto" }, piece);
   const stream = "Each strip is the word's whole vector, one channel beside the other: blue is above zero, orange below. Every sublayer adds something to it" + (trace.manifest.model.norm === "post" ? ", and the sum is normalised." : ".");
+  const early = "What the layer would say: the last norm and the output layer, applied early, as if the model stopped at this place. The words in the last line are its real answer. ▁ is a space before the piece.";
+  if (side === writer(trace) && side === "encoder") {
+    const blank = trace.steps.includes(row);
+    return [h("p", null, "This row reads ", name(source.pieces[row]), blank ? [" and fills it with ", name(written.pieces[row])] : ", which is given", ". ", stream), h("p", { class: "remark" }, early)];
+  }
   if (side === "encoder") {
     return [h("p", null, "The path of ", name(source.pieces[row]), " through the encoder. ", stream),
       h("p", { class: "remark" }, "There are no guesses here: the output layer knows only how to turn the decoder's vectors into words. What the encoder makes is read by cross-attention.")];
   }
   return [h("p", null, "This row reads ", name(read.pieces[row]), " and writes ", name(written.pieces[row]), ". ", stream),
-    h("p", { class: "remark" }, "What the layer would say: the last norm and the output layer, applied early, as if the model stopped at this place. The words in the last line are its real answer. ▁ is a space before the piece.")];
+    h("p", { class: "remark" }, early)];
 }
 
 /** How long the vector is, and what the sublayer did to it. @param {Float32Array[]} vectors @param {number} i */

@@ -1,6 +1,8 @@
 // Where words stand and what they may see: the model's own position vectors, the look-ahead mask, the padding mask.
 
+import { place } from "heedful/data/trace.js";
 import { numbers } from "heedful/parts/arithmetic.js";
+import { Blocks } from "heedful/parts/blocks.js";
 import { h, isolated, shown } from "heedful/parts/dom.js";
 import { Matrix } from "heedful/parts/matrix.js";
 import { refill } from "heedful/parts/refill.js";
@@ -17,7 +19,7 @@ import { choice } from "heedful/views/head.js";
 export const positionsView = {
   id: "positions",
   title: "Positions",
-  ofTransformers: true,
+  fits: (model) => model.arithmetic,
   mount: (host, page) => new PositionsView(host, page),
 };
 
@@ -33,6 +35,8 @@ const ABOUT = {
   none: "This model knows no positions: words are a bag to its encoder, and the decoder knows only what came before. The table below is zero.",
 };
 
+/** The tensor of the look-ahead mask; without a decoder there is none. */
+const MASK = "decoder.mask";
 /** Tensors that show padding; a model whose positions end with the sentence has none. */
 const PADDING = ["padding.visible", "padding.weights", "encoder.0.self.weights"];
 
@@ -44,18 +48,21 @@ class PositionsView {
     this.about = h("p", { class: "explained" });
     this.pair = h("div");
     this.padded = h("p", { class: "remark" });
+    this.sums = h("p", { class: "explained", hidden: true }, "Linformer: in this encoder keys are not words. All words together are summed up in a fixed number of keys and values, Σ1, Σ2, …, with learned weights for every place, and each word looks at these sums. So no weight belongs to one word, nothing is masked, and a hidden word is left out of every sum.");
+    const blocks = h("section");
     const part = (/** @type {string} */ name) => h("div", { class: "figure", "data-figure": name });
     const [table, products, mask, padding] = ["positions", "products", "mask", "padding"].map(part);
     host.append(
-      this.controls, h("h3", null, "Position vectors"), this.about, table,
+      this.controls, this.sums, blocks, h("h3", null, "Position vectors"), this.about, table,
       h("h3", null, "How alike two positions are"),
       h("p", { class: "explained" }, "The dot product of two position vectors. For sines it depends on the distance alone: neighbours are alike, wherever they stand."),
       products, this.pair);
-    const ahead = h("section", null, h("h3", null, "Look-ahead mask"),
-      h("p", { class: "explained" }, "While it is trained the decoder reads the whole translation at once, so it must be kept from looking at words that it has yet to write: a row may look at itself and at what stands before it."), mask);
+    this.ahead = h("section", null, h("h3", null, "Look-ahead mask"),
+      h("p", { class: "explained" }, "While it is trained the decoder reads the whole text at once, so it must be kept from looking at words that it has yet to write: a row may look at itself and at what stands before it."), mask);
     this.paddingPart = h("section", null, h("h3", null, "Padding mask"),
       h("p", { class: "explained" }, "Sentences of a batch must be equally long, so the shorter ones are filled with <pad>. Here is this sentence in a batch with one that is longer, as the model itself computed it: first encoder layer, mean of its heads. Nobody may look at padding."), padding, this.padded);
-    host.append(h("div", { class: "two even" }, ahead, this.paddingPart));
+    host.append(h("div", { class: "two even" }, this.ahead, this.paddingPart));
+    this.blocks = new Blocks(blocks);
     this.matrices = { table: new Matrix(table), products: new Matrix(products), mask: new Matrix(mask), padding: new Matrix(padding) };
   }
 
@@ -64,27 +71,38 @@ class PositionsView {
     const side = selection.kind === "encoder" ? "encoder" : "decoder";
     const tokens = side === "encoder" ? trace.sides.source : trace.sides.read;
     const withPadding = PADDING.every((name) => name in trace.manifest.tensors);
-    const names = [`${side}.positions`, "decoder.mask", ...(withPadding ? PADDING : [])];
-    const [positions, mask, visible, padded, own] = await trace.tensors(names);
+    const withMask = MASK in trace.manifest.tensors;
+    const found = await trace.tensors([`${side}.positions`, ...(withMask ? [MASK] : []), ...(withPadding ? PADDING : [])]);
     if (this.page.stale(selection, trace)) return;
+    const positions = found[0];
     const last = tokens.ids.length - 1;
     const [one, other] = [Math.min(selection.query ?? 1, last), Math.min(selection.key ?? 2, last)];
     refill(this.controls, ...this.#controls(selection, trace, tokens, one, other));
     this.about.textContent = ABOUT[trace.manifest.model.positions];
     const labels = tokens.pieces.map((piece, i) => `${i} ${piece}`);
     this.#drawPositions(positions, labels, one, other);
-    this.#drawMask(mask, trace.sides.read);
+    this.sums.hidden = side !== "encoder" || !trace.sides.sums;
+    this.blocks.show(trace, side, Math.min(selection.layer, trace.layers(side) - 1));
+    this.ahead.hidden = !withMask;
+    if (withMask) this.#drawMask(found[1], trace.sides.read);
     this.paddingPart.hidden = !withPadding;
-    if (withPadding) this.#drawPadding(visible, padded, own, trace.sides.source);
+    if (withPadding) {
+      const [visible, padded, own] = found.slice(-PADDING.length);
+      this.#drawPadding(visible, padded, own, trace.sides.source);
+    }
   }
 
   /** @param {Selection} selection @param {Trace} trace @param {Side} tokens @param {number} one @param {number} other */
   #controls(selection, trace, tokens, one, other) {
     const { store } = this.page;
     const places = tokens.pieces.map((piece, i) => [String(i), `${i} ${piece}`]);
+    const side = selection.kind === "encoder" ? "encoder" : "decoder";
+    const layer = Math.min(selection.layer, trace.layers(side) - 1);
     return [
-      choice("Positions of", selection.kind === "encoder" ? "encoder" : "decoder", [["encoder", "The source"], ["decoder", "The translation"]], (value) =>
-        this.#side(value === "encoder" ? "encoder" : "decoder", selection, trace)),
+      trace.layers("cross") ? choice("Positions of", side, [["encoder", "The source"], ["decoder", "The translation"]], (value) =>
+        this.#side(value === "encoder" ? "encoder" : "decoder", selection, trace)) : "",
+      trace.manifest.patterns[place(side, 0)] ? choice("Layer", String(layer), Array.from({ length: trace.layers(side) }, (_, i) => [String(i), `Layer ${i + 1}`]), (value) =>
+        store.set({ kind: side, layer: Number(value) })) : "",
       choice("One position", String(one), places, (value) => store.set({ query: Number(value), key: other })),
       choice("Another", String(other), places, (value) => store.set({ query: one, key: Number(value) })),
     ];

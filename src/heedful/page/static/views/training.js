@@ -121,10 +121,20 @@ function charts(metrics) {
   const short = (/** @type {number} */ value) => (value && value < 1e-4 ? value.toExponential(2) : String(Number(value.toPrecision(4))));
   return [
     { title: "Loss", unit: "(nats a token; less is better)", series: [series("loss", "training", "first"), series("validation_loss", "validation", "second")], format: short },
-    { title: "Scores", unit: "(validation; 100 is a perfect match)", series: [series("BLEU", "BLEU", "first"), series("chrF", "chrF", "second")], format: short },
+    { ...judged(metrics.reduce((all, each) => ({ ...all, ...each }), {}), series), format: short },
     { title: "Learning rate", unit: "(how large each step is)", series: [series("rate", "rate", "first")], format: short },
     { title: "Speed", unit: "(target tokens a second)", series: [series("tokens_per_second", "tokens/s", "first")], format: (value) => Math.round(value).toLocaleString("en") },
   ];
+}
+
+/**
+ * How well it does on texts that it was not trained on, by what its task is judged by.
+ * @param {Record<string, number>} known every number that there is @param {(id: string, name: string, style: "first" | "second") => import("heedful/parts/curves.js").Chart["series"][number]} series
+ */
+function judged(known, series) {
+  if ("accuracy" in known) return { title: "Blanks filled rightly", unit: "(validation; percent)", series: [series("accuracy", "found", "first")] };
+  if ("perplexity" in known && !("BLEU" in known)) return { title: "Perplexity", unit: "(validation; as if it guessed among so many pieces)", series: [series("perplexity", "perplexity", "first")] };
+  return { title: "Scores", unit: "(validation; 100 is a perfect match)", series: [series("BLEU", "BLEU", "first"), series("chrF", "chrF", "second")] };
 }
 
 /** The training loss around an update, in words. @param {any[]} metrics @param {number} update */

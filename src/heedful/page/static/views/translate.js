@@ -1,5 +1,6 @@
 // Under the workbench on the first screen: the next word, and the map of all heads.
 
+import { Drawing } from "heedful/parts/drawing.js";
 import { h } from "heedful/parts/dom.js";
 import { NextWord } from "heedful/parts/next_word.js";
 import { MapView } from "heedful/views/map.js";
@@ -19,9 +20,11 @@ class TranslateView {
   /** @param {HTMLElement} host @param {Page} page */
   constructor(host, page) {
     this.page = page;
+    const drawing = h("section", { class: "drawing", "aria-label": "How the text goes on", hidden: true });
     const next = h("section", { class: "next-word", "aria-label": "Next word" });
     const map = h("div", { class: "small-map" });
-    host.append(h("div", { class: "first-screen" }, next, map)); // side by side where there is room for both
+    host.append(drawing, h("div", { class: "first-screen" }, next, map)); // side by side where there is room for both
+    this.drawing = new Drawing(drawing, page);
     this.next = new NextWord(next, page);
     this.map = new MapView(map, page);
     /** What the map was last drawn of: sliders must not draw it again. */
@@ -33,6 +36,7 @@ class TranslateView {
     const { kind, layer, head, off } = selection;
     const map = JSON.stringify([trace.id, kind, layer, head, off]);
     const again = map !== this.drawn;
+    this.drawing.show(selection, trace);
     await Promise.all([this.next.show(selection, trace), again ? this.map.show(selection, trace) : null]);
     if (!this.page.stale(selection, trace)) this.drawn = map;
   }

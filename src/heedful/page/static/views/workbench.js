@@ -1,5 +1,6 @@
 // The translator's workbench, on top of every view: the text, its translation, where each word comes from.
 
+import { taskOf } from "heedful/data/task.js";
 import { Alternatives } from "heedful/parts/alternatives.js";
 import { chips } from "heedful/parts/chips.js";
 import { h, percent, shown } from "heedful/parts/dom.js";
@@ -15,8 +16,6 @@ import { Sentences } from "heedful/parts/sentences.js";
 const PAUSE = 350;
 /** Probability of a piece, on average, below which a person is warned; ordinary sentences have more than twice as much. */
 const UNSURE = 0.35;
-const SAVED = "This file holds one sentence as it was translated once. To translate others: heedful serve MODEL.";
-const INVITATION = "Write or paste a text, and its translation appears here as you type.";
 
 export class Workbench {
   /** @param {HTMLElement} host @param {Page} page */
@@ -28,7 +27,7 @@ export class Workbench {
     /** A word that gets the focus when the new translation is there. @type {number | null} */
     this.refocus = null;
     this.text = h("textarea", {
-      rows: 2, dir: "auto", readOnly: !page.source.live, "aria-label": "Text to translate", spellcheck: false, placeholder: "Text to translate", oninput: () => this.#typed(),
+      rows: 2, dir: "auto", readOnly: !page.source.live, spellcheck: false, oninput: () => this.#typed(),
       onkeydown: (/** @type {KeyboardEvent} */ event) => {
         if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) this.#send();
       },
@@ -41,7 +40,8 @@ export class Workbench {
     const ribbon = h("div", { class: "ribbon" });
     const alternatives = h("section", { class: "alternatives", "aria-label": "Alternatives" });
     this.inside = h("div", null, this.notes, ribbon, alternatives);
-    host.append(h("div", { class: "bench-two" }, h("div", { class: "bench-source" }, this.text, page.source.live ? null : h("p", { class: "legend" }, SAVED)), translation), this.chips, this.inside);
+    this.saved = h("p", { class: "legend", hidden: page.source.live });
+    host.append(h("div", { class: "bench-two" }, h("div", { class: "bench-source" }, this.text, this.saved), translation), this.chips, this.inside);
     /** The sentence and its translation in one line, when all else is folded away to give a view the room. */
     this.line = h("p", { class: "folded-line" });
     this.fold = h("button", { type: "button", class: "small no-picture", "aria-expanded": "true", onclick: () => this.#folded(!host.classList.contains("folded")) }, "Fold");
@@ -80,6 +80,10 @@ export class Workbench {
 
   /** The field follows the selection (Back, a link), but never takes away what is being typed. */
   #follow() {
+    const { field, saved, result } = taskOf(this.page.model);
+    Object.assign(this.text, { placeholder: field, ariaLabel: field });
+    this.saved.textContent = saved;
+    this.sentences.result.setAttribute("aria-label", result);
     const { text } = this.page.store.selection;
     if (text === this.agreed || this.timer) return;
     this.agreed = this.text.value = text;
@@ -95,7 +99,7 @@ export class Workbench {
 
   empty() {
     this.#follow();
-    this.#nothing(INVITATION);
+    this.#nothing(taskOf(this.page.model).invitation);
     this.chips.replaceChildren();
   }
 
@@ -107,7 +111,7 @@ export class Workbench {
 
   failed() {
     this.refocus = null;
-    this.#nothing("No translation: the message above says why.");
+    this.#nothing(taskOf(this.page.model).none);
     this.chips.replaceChildren(...chips(this.page, this.page.store.selection, this.page.trace));
   }
 
@@ -145,7 +149,7 @@ export class Workbench {
     const { store, trace } = this.page;
     if (!trace) return;
     store.set({ step, query: rowOfStep(store.selection, trace, step) }, { replace: true });
-    this.alternatives.open(trace, step);
+    if (!trace.manifest.blanks) this.alternatives.open(trace, step); // of a blank all guesses are listed below
   }
 
   /** The keyboard goes on where it was. @param {number} step @param {boolean} forced */
@@ -169,19 +173,21 @@ async function copied(text) {
 }
 
 /** How sure the model is of the whole sentence. @param {Trace} trace */
-function scoreText({ manifest: { translation, steps } }) {
+function scoreText({ steps, manifest: { translation, model } }) {
   const count = steps.length - (translation.complete ? 0 : 1); // a translation that was cut has no end
   const { log_probability: total, score } = translation;
-  return `Log-probability ${shown(total)}; ${percent(Math.exp(total / count))} for a piece on (geometric) average: exp(${shown(total)} / ${count}). Score with length penalty ${shown(score)}.`;
+  const ranked = model.task === "mask" ? "" : ` Score with length penalty ${shown(score)}.`;
+  return `Log-probability ${shown(total)}; ${percent(Math.exp(total / count))} for a piece on (geometric) average: exp(${shown(total)} / ${count}).${ranked}`;
 }
 
 /** @param {Trace} trace @returns {string[]} */
 function notes({ manifest }) {
-  const { asked, translation } = manifest;
-  const given = translation.given ? "This translation was given, not written by the model: the page shows how the model reads it." : "";
+  const { asked, translation, model } = manifest;
+  const { written } = taskOf(model);
+  const given = translation.given ? `This ${written} was given, not written by the model: the page shows how the model reads it.` : "";
   const start = asked.prefix ? `The start “${asked.prefix}” was given; the model wrote the rest.` : "";
   const sure = Math.exp(translation.log_probability / (manifest.steps.length - (translation.complete ? 0 : 1)));
-  const unsure = sure < UNSURE ? `The model is unsure: on average it gave each piece only ${percent(sure)}. It may never have learned such text.` : "";
-  const cut = "The model reached the longest length before the sentence ended, so the translation is cut off.";
+  const unsure = model.task === "translate" && sure < UNSURE ? `The model is unsure: on average it gave each piece only ${percent(sure)}. It may never have learned such text.` : "";
+  const cut = `The model reached the longest length before the sentence ended, so the ${written} is cut off.`;
   return [given, start, ...manifest.notes, unsure, translation.complete ? "" : cut].filter(Boolean);
 }
