@@ -57,7 +57,7 @@ export class Page {
     this.lessonLink = h("a", null, "← Back to the lesson");
     this.backToLesson = h("p", { class: "back-to-lesson", hidden: true }, this.lessonLink);
     this.heading = h("h2", { class: "spoken" });
-    const bench = h("section", { class: "bench", "aria-label": "Text and what the model makes of it" });
+    const bench = h("section", { class: "bench", "aria-label": "Text and result" });
     /** @type {Map<string, HTMLElement>} */
     this.hosts = new Map(VIEWS.map((view) => [view.id, h("section", { class: "view", id: `view-${view.id}`, "aria-label": view.title, tabIndex: -1, hidden: true })]));
     this.main = h("main", { tabIndex: -1 }, bench, this.tabs, this.backToLesson, this.heading);
