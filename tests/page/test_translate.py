@@ -390,8 +390,8 @@ def test_the_workbench_folds(page: Page, address: str) -> None:
     expect(page.get_by_label("Text to translate")).to_be_visible()
 
 
-def test_a_warning_for_what_the_model_cannot_know(page: Page, address: str) -> None:
-    page.goto(f"{address}/#/translate?text={quote('العربية لغة جميلة')}")
+def test_a_warning_for_what_the_model_cannot_know(page: Page, untaught: str) -> None:
+    page.goto(f"{untaught}/#/translate?text={quote('العربية لغة جميلة')}")
     expect(page.locator(".notes")).to_contain_text("The model is unsure")
 
 
