@@ -206,6 +206,15 @@ class TestCorpus:
         assert f"{len(lines):,} paragraphs" in done.out
         assert f"--set cleaning.max_characters={longest}" in done.out
 
+    @pytest.mark.parametrize("verb", ["join", "clean"])
+    def test_the_input_is_not_overwritten(self, verb: str, tmp_path: Path) -> None:
+        (tmp_path / "a.tsv").write_text("one\tun\none\tun\n")
+        (tmp_path / "link.tsv").symlink_to(tmp_path / "a.tsv")
+        done = run_heedful("corpus", verb, tmp_path / "a.tsv", "-o", tmp_path / "link.tsv")
+        assert done.status == 1
+        assert "is what is to be read" in done.err
+        assert (tmp_path / "a.tsv").read_text() == "one\tun\none\tun\n"
+
     def test_join_without_a_pair_leaves_the_file_as_it_was(self, tmp_path: Path) -> None:
         (tmp_path / "a.tsv").write_text("no tab\n\n")
         (tmp_path / "b.tsv").write_text("mine")

@@ -38,7 +38,11 @@ def test_a_table_and_curves_that_are_kept(grammar_pairs: Path, tmp_path: Path) -
     assert [row.split(" | ")[0].strip("| ") for row in rows[2:]] == ["baseline", "gru", "lstm", "wide"]
     assert all(row.split(" | ")[2] == "6" for row in rows[2:])
     assert "Is attention all you need?" in result.out
-    assert (folder / "comparison.md").read_text().splitlines() == rows
+    told = (folder / "comparison.md").read_text().splitlines()
+    assert told[: len(rows)] == rows
+    assert "Is attention all you need?" in told[-2]
+    assert "preset demo, preset=demo, tokenizer.vocabulary=900," in told[-1]
+    assert told[-1].endswith("6 updates each.")
     assert (folder / "comparison.png").read_bytes().startswith(b"\x89PNG")
     before = (folder / "gru" / "weights.safetensors").stat().st_mtime_ns
     again = run_heedful(*call)
@@ -57,13 +61,33 @@ def test_a_table_and_curves_that_are_kept(grammar_pairs: Path, tmp_path: Path) -
         (["--question", "colour", "--updates", "5"], "there is no question 'colour'"),
         (["--updates", "5"], "nothing to compare"),
         (["--updates", "5", "--recipe", "x"], "'x' is not a recipe"),
+        (["--updates", "5", "--recipe", "x=none.toml"], "cannot read recipe none.toml"),
+        (["--question", "recurrence", "--updates", "5", "--recipe", "gru=GOOD"], "two recipes gru"),
+        (
+            ["--updates", "5", "--recipe", "good=GOOD", "--recipe", "bad=BAD"],
+            "recipe bad: unknown setting 'model.witdh'",
+        ),
     ],
 )
 def test_what_cannot_be_compared(more: list[str], problem: str, grammar_pairs: Path, tmp_path: Path) -> None:
+    for name, setting in (("GOOD", "width"), ("BAD", "witdh")):
+        (tmp_path / name).write_text(f"[model]\n{setting} = 32\n")
+    more = [word.replace("=GOOD", f"={tmp_path}/GOOD").replace("=BAD", f"={tmp_path}/BAD") for word in more]
     result = run_heedful(*words(grammar_pairs, tmp_path / "c", *more))
     assert result.status == 1
+    assert not (tmp_path / "c").exists()  # a mistake is found before anything is trained
     assert problem in result.err
     assert "Traceback" not in result.err
+
+
+def test_what_is_the_same_is_trained_once(grammar_pairs: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("[training]\nlabel_smoothing = 0.1\n")
+    recipes = [word for name in ("one", "two") for word in ("--recipe", f"{name}={tmp_path / name}")]
+    result = run_heedful(*words(grammar_pairs, tmp_path / "c", "--updates", "2", *recipes))
+    assert result.status == 0, result.err
+    assert "two is the same as one, and trained once" in result.out
+    assert not (tmp_path / "c" / "two").exists()
 
 
 def test_the_same_name_is_the_same_recipe() -> None:

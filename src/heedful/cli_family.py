@@ -21,7 +21,7 @@ def generate(
     top_p: Annotated[
         float | None, typer.Option(help="Only among the likeliest that together reach this probability.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same seed writes the same texts.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another number, other texts; 0 if not given.")] = None,
     longest: Annotated[int, typer.Option(min=1, help="Tokens of a text at most.")] = 100,
     device: Device = "auto",
 ) -> None:

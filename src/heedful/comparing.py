@@ -179,7 +179,7 @@ def _cells(result: Result) -> tuple[str, ...]:
         f"{result.parameters:,}",
         f"{result.updates:,}",
         f"{result.tokens:,}",
-        f"{result.minutes:.1f}",
+        f"{result.minutes:.2f}",
         f"{result.tokens_per_second:,.0f}",
         f"{result.loss:.3f}",
         f"{result.bleu:.2f}",
@@ -197,7 +197,7 @@ def table(results: Sequence[Result]) -> str:
     """All results as a Markdown table.
 
     >>> print(table([Result("gru", 1000, 10, 500, 2.0, 4.2, 3.5, 12.25, 8.0)]).splitlines()[2])
-    | gru | 1,000 | 10 | 500 | 2.0 | 4 | 3.500 | 12.25 | 8.0 |
+    | gru | 1,000 | 10 | 500 | 2.00 | 4 | 3.500 | 12.25 | 8.0 |
     """
     rows = [COLUMNS, ("---", *["---:"] * (len(COLUMNS) - 1)), *map(_cells, results)]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)

@@ -46,9 +46,12 @@ def read_toml(path: Path) -> Settings:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise HeedfulError(f"cannot read recipe {path}: {error.strerror}") from None
+        raise HeedfulError(f"cannot read recipe {path}: {error.strerror}", hint="check the path") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HeedfulError(f"recipe {path} is not valid TOML: {error}") from None
+        raise HeedfulError(
+            f"recipe {path} is not valid TOML: {error}",
+            hint='write [section], then name = "value", a line each',
+        ) from None
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> Settings:

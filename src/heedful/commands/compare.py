@@ -1,16 +1,17 @@
 """`heedful compare`: recipes to compare, by the paper's questions or from files; a table and a picture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from heedful.choosing import chooser
 from heedful.commands.evaluate import usable_pairs
 from heedful.commands.training import run_settings
 from heedful.comparing import BASELINE, QUESTIONS, SENTENCES, Comparison, measures, table
 from heedful.config import Settings, merged, read_toml
 from heedful.corpora.filters import CleaningConfig, Pair
 from heedful.corpora.formats import check_inputs, check_room_for_heads, languages_of
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, StoppedError
 from heedful.files import write_text
 from heedful.inspection.figures.comparison import comparison_figure
 from heedful.inspection.figures.style import save_figure
@@ -18,6 +19,8 @@ from heedful.inspection.metrics import metrics_path, read_metrics
 from heedful.model.config import TREE_POSITIONS
 from heedful.presets import PRESETS
 from heedful.progress import Reporter
+from heedful.training.config import RunConfig
+from heedful.training.preparation import CorpusSize
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +43,26 @@ class CompareOptions:
 def compare_command(options: CompareOptions, report: Reporter) -> list[str]:
     """Train every recipe, write comparison.md, comparison.json and comparison.png; returns what to print."""
     settings = _budget(options)
-    recipes = _recipes(options)
+    recipes, notes = _distinct(_recipes(options), settings)
+    for note in notes:
+        report.say(note)
     check_inputs(options.pairs)
     trees = any(
         each.get("model", {}).get("positions") in TREE_POSITIONS for each in (settings, *recipes.values())
     )
     test = _test(options.test or options.validation, report, trees=trees)
     comparison = Comparison(options.pairs, options.validation, test, settings, options.folder)
-    results = comparison.run(recipes, report)
-    text = table(results)
+    try:
+        results = comparison.run(recipes, report)
+    except StoppedError as stopped:
+        raise StoppedError(stopped.signal_number, hint="the same command goes on where it stopped") from None
+    asked = [f"{QUESTIONS[name].ask} The paper: {QUESTIONS[name].paper}." for name in options.questions]
+    text = "\n".join([table(results), "", *(f"- {line}" for line in [*asked, *notes, _conditions(options)])])
     write_text(options.folder / "comparison.md", text + "\n")
     runs = {name: read_metrics(metrics_path(options.folder / name)) for name in recipes}
     save_figure(comparison_figure(runs, measures(results)), options.folder / "comparison.png")
-    asked = [QUESTIONS[name] for name in options.questions]
     return [
         text,
-        "",
-        *(f"{question.ask} The paper: {question.paper}." for question in asked),
         f"table and curves: {options.folder / 'comparison.md'}, {options.folder / 'comparison.png'}",
     ]
 
@@ -94,7 +100,12 @@ def _recipes(options: CompareOptions) -> dict[str, Settings]:
     for text in options.recipes:
         name, _, path = text.partition("=")
         if not name or not path or not name.replace("-", "").replace("_", "").isalnum():
-            raise HeedfulError(f"{text!r} is not a recipe", hint="write --recipe NAME=settings.toml")
+            raise HeedfulError(
+                f"{text!r} is not a recipe",
+                hint="write --recipe NAME=settings.toml; a name has letters, digits, - and _",
+            )
+        if name in found:
+            raise HeedfulError(f"there are two recipes {name}", hint="give one of them another name")
         found[name] = read_toml(Path(path))
     if not found:
         raise HeedfulError(
@@ -103,6 +114,36 @@ def _recipes(options: CompareOptions) -> dict[str, Settings]:
     if len(found) == 1 and BASELINE not in found:
         found = {BASELINE: {}, **found}
     return found
+
+
+def _distinct(recipes: Mapping[str, Settings], settings: Settings) -> tuple[dict[str, Settings], list[str]]:
+    """The recipes that differ, and a word about the others; all are checked before the first trains."""
+    kept: dict[str, Settings] = {}
+    known: dict[RunConfig, str] = {}
+    notes = []
+    for name, own in recipes.items():
+        try:
+            config, _ = chooser(merged(settings, own))(CorpusSize(50_000, 5_000_000, 100))
+        except HeedfulError as error:
+            raise HeedfulError(f"recipe {name}: {error.problem}", hint=error.hint) from None
+        same = known.setdefault(config, name)
+        if same == name:
+            kept[name] = own
+        else:
+            notes.append(f"{name} is the same as {same}, and trained once")
+    return kept, notes
+
+
+def _conditions(options: CompareOptions) -> str:
+    """What all recipes had in common."""
+    budget = next(
+        f"{value:,} {name}" if isinstance(value, int) else f"{value} of {name}"
+        for name, value in (("updates", options.updates), ("tokens", options.tokens), ("time", options.time))
+        if value is not None
+    )
+    told = f", {', '.join(options.settings)}" if options.settings else ""
+    names = " and ".join(path.name for path in options.pairs)
+    return f"All: {names}, preset {options.preset}{told}; {budget} each."
 
 
 def _test(paths: Sequence[Path], report: Reporter, *, trees: bool) -> list[Pair]:

@@ -88,6 +88,8 @@ def _check(paths: Sequence[Path], output: Path) -> None:
     check_writable(output)
     if not output.name.lower().endswith((".tsv", ".tsv.gz")):
         raise HeedfulError(f"{output} is written as TSV", hint="name it .tsv or .tsv.gz")
+    if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
+        raise HeedfulError(f"{output} is what is to be read", hint="name another file to write")
 
 
 def _records(paths: Sequence[Path]) -> Iterator[Record]:

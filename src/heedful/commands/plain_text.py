@@ -54,6 +54,6 @@ def evaluate_plain_command(model: Path, texts: Sequence[Path], device: str, repo
         f"{len(lines):,} lines, {found.pieces:,} {hidden}pieces",
         f"loss       {found.loss:7.3f}   perplexity {math.exp(min(found.loss, 100)):,.2f}",
         f"found      {100 * found.accuracy:6.2f}%   of the pieces are the model's first guess",
-        f"by chance  {100 * found.common_accuracy:6.2f}%   by always guessing the commonest piece; "
-        f"perplexity {math.exp(found.common_loss):,.2f} by how common each is",
+        f"without it {100 * found.common_accuracy:6.2f}%   are the commonest piece: a guess without a model; "
+        f"by how common each is: perplexity {math.exp(found.common_loss):,.2f}",
     ]

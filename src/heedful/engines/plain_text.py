@@ -47,7 +47,11 @@ def continued(bundle: Bundle, prompt: str, settings: SearchConfig, longest: int)
     start = bundle.tokenizer.target.encode(clean_sentence(prompt, bundle.config.normalize))
     limit = longest if model.longest is None else min(longest, model.longest)
     if len(start) >= limit:
-        raise HeedfulError(f"the prompt has {len(start)} tokens, and the text may have {limit}")
+        longer = model.longest is None or longest < model.longest
+        raise HeedfulError(
+            f"the prompt has {len(start)} tokens, and the text may have {limit}",
+            hint=f"allow more: --longest {2 * len(start)}" if longer else "give a shorter prompt",
+        )
     source = torch.tensor([[END]], device=model.output.weight.device)
     found = search(model, source, settings, limits=[limit], prefixes=[start])[0]
     return [bundle.tokenizer.target.decode(each.tokens) for each in found]

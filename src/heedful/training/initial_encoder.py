@@ -70,6 +70,8 @@ def start_from_encoder(model: Predictor, folder: str, report: Reporter) -> None:
 
 
 def _masked(folder: Path) -> Bundle:
+    if not folder.is_dir():
+        raise HeedfulError(f"training.encoder_from: there is no folder {folder}", hint="check the path")
     bundle = Bundle.open(folder)
     if bundle.config.model.family != "mask":
         raise HeedfulError(

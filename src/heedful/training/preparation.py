@@ -162,16 +162,19 @@ def _cleaned(inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Rep
     if counts.kept < 2:
         raise HeedfulError(
             f"{_names(paths)}: {counts.kept} of {counts.read} pairs are fit to learn from",
-            hint=f"{_shape(inputs)}the report above says what fell out",
+            hint=_cure(inputs, counts),
         )
     return lines
 
 
-def _shape(inputs: Inputs) -> str:
-    """What a corpus looks like, where that can be mistaken."""
+def _cure(inputs: Inputs, counts: CleaningReport) -> str:
+    """What to do when next to nothing is left."""
+    if counts.dropped.get("too long", 0) > counts.read / 2:
+        return "keep long lines: --set cleaning.max_characters=0 (0 for any length)"
     if inputs.plain:
-        return ""
-    return f"a corpus is one pair a line, source TAB target{' TAB heads' * inputs.trees}; "
+        return "the report above says what fell out"
+    shape = f"source TAB target{' TAB heads' * inputs.trees}"
+    return f"a corpus is one pair a line, {shape}; the report above says what fell out"
 
 
 def _divided(

@@ -9,7 +9,10 @@ from matplotlib.figure import Figure, SubFigure
 from heedful.inspection.figures.style import LINES, styled
 from heedful.inspection.metrics import Metrics
 
-STYLES = ("-", "--", ":", "-.")
+COLOURS = (*LINES, "#88CCEE", "#DDCC77", "#999933", "#AA4499")
+"""The rest of Tol's muted colours too: there may be many recipes."""
+STYLES, MARKS = ("-", "--", ":", "-."), ("o", "s", "^", "D")
+"""For those after: a curve of a single point has no style."""
 CURVES, AROUND_BARS, BAR = 4.8, 0.6, 0.26
 """Heights in inches."""
 
@@ -34,7 +37,8 @@ def _draw_curves(figure: SubFigure, runs: Mapping[str, Metrics]) -> None:
     scored = any("BLEU" in point for points in examined.values() for point in points)
     by_tokens, by_time, *scores = figure.subplots(1, 3 if scored else 2)
     for number, (name, points) in enumerate(examined.items()):
-        look = {"color": LINES[number % len(LINES)], "linestyle": STYLES[number // len(LINES) % len(STYLES)]}
+        turn = number // len(COLOURS) % len(STYLES)
+        look = {"color": COLOURS[number % len(COLOURS)], "linestyle": STYLES[turn], "marker": MARKS[turn]}
         _draw(by_tokens, points, "tokens", "validation_loss", name, look)
         _draw(by_time, points, "minutes", "validation_loss", name, look)
         for axes in scores:
@@ -88,4 +92,4 @@ def _draw(
 ) -> None:
     known = [(point[x], point[y]) for point in points if y in point]
     if known:
-        axes.plot(*zip(*known, strict=True), label=name, linewidth=2, marker="o", markersize=3, **look)
+        axes.plot(*zip(*known, strict=True), label=name, linewidth=2, markersize=4, **look)
