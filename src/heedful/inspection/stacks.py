@@ -46,8 +46,8 @@ def stack_of(model: Predictor, kind: Kind) -> Stack:
             return model.encoder
     if model.config.family in RECURRENT:
         raise HeedfulError(
-            f"this model is recurrent ({model.config.family}): it has no such layers",
-            hint="its attention over the source can be seen: --kind cross",
+            f"this model is recurrent ({model.config.family}): its steps are not a Transformer's",
+            hint="see its attention over the source with heedful inspect or heedful serve",
         )
     raise no_such_attention(model.config, kind)
 
