@@ -4,7 +4,7 @@
 
 The same loop as hugging_face.py, with a schedule: AdamW at 5e-4, warm-up of 500 updates, then down to zero
 at the end of the time. TEST holds the pieces of the sources. Every few minutes of training a line goes to
-RESULTS: the minutes and the ids of each greedy translation. Translating does not count as training time.
+RESULTS: the minutes of CPU time and the ids of each greedy translation. Translating does not count as training time.
 """
 
 import json
@@ -32,7 +32,7 @@ def main(pieces: Path, plan: Path, test: Path, results: Path, size: dict[str, An
     spent, told, update = 0.0, 0, 0
     with results.open("w", encoding="utf-8") as file:
         while spent < size["minutes"]:
-            batch, started = batches[update % len(batches)], time.perf_counter()
+            batch, started = batches[update % len(batches)], time.process_time()
             update += 1
             rate = PEAK * min(1.0, update / WARMUP) * (1 - spent / size["minutes"])
             for group in optimizer.param_groups:
@@ -43,7 +43,7 @@ def main(pieces: Path, plan: Path, test: Path, results: Path, size: dict[str, An
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-            spent += (time.perf_counter() - started) / 60
+            spent += (time.process_time() - started) / 60
             if spent >= min((told + 1) * size["every"], size["minutes"]):
                 told += 1
                 line = {"minutes": spent, "update": update, "translations": _translated(model, questions)}
