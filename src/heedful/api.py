@@ -76,6 +76,8 @@ def _trained(inputs: Inputs, folder: Path, settings: Settings, report: Reporter)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
     begin(folder, inputs, settings)
     report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
+    if not (inputs.plain or inputs.languages):
+        report.say("its languages are not known; --languages en-de (source-target) names them")
     try:
         return carry_on(folder, choose, report)
     except HeedfulError:
