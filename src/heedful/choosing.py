@@ -14,6 +14,7 @@ from heedful.config import Settings, merged
 from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.presets import PRESETS, small, tiny
+from heedful.progress import counted
 from heedful.training.config import RunConfig, TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.preparation import Choice, CorpusSize
@@ -112,8 +113,8 @@ def auto(size: CorpusSize) -> tuple[RunConfig, str]:
         },
     }
     reason = (
-        f"preset auto: {size.pairs:,} pairs are a {kind} corpus, so width {start.model.width}, "
-        f"{layers}+{layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
+        f"preset auto: a {kind} corpus of {counted(size.pairs, size.unit)}, so width {start.model.width}, "
+        f"{_layers(layers, size)}, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
         f"batches of {batch:,} tokens, {epochs} epochs"
     )
     return with_settings(start, changes), reason
@@ -227,9 +228,9 @@ def within(
         },
     }
     reason = (
-        f"preset auto: {minutes:g} minutes for {size.pairs:,} pairs, a {kind} corpus: width {chosen.width}, "
-        f"{chosen.layers}+{chosen.layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
-        f"batches of {batch:,} tokens, about {_rounded(tokens / epoch_tokens)} epochs"
+        f"preset auto: {minutes:g} minute{'s' * (minutes != 1)} for {counted(size.pairs, size.unit)}, "
+        f"a {kind} corpus: width {chosen.width}, {_layers(chosen.layers, size)}, "
+        f"vocabulary up to {vocabulary:,}, dropout {dropout:g}, batches of {batch:,} tokens, about {_rounded(tokens / epoch_tokens)} epochs"
     )
     return with_settings(start, changes), reason
 
@@ -258,6 +259,11 @@ def auto_vocabulary(words: float, most: int) -> int:
 
 def _rounded(number: float) -> str:
     return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
+
+
+def _layers(layers: int, size: CorpusSize) -> str:
+    """Of both sides; a model of plain text has one."""
+    return f"{layers}+{layers} layers" if size.unit == "pair" else counted(layers, "layer")
 
 
 def _heads(width: int) -> int:

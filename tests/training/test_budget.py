@@ -127,10 +127,9 @@ def test_a_forecast_is_a_possible_score_and_no_promise() -> None:
     assert forecast([(0.2, 90.0), (0.4, 96.0), (0.8, 99.0)]) == (pytest.approx(89.7, abs=0.5), 100.0)
     nothing = forecast([(0.2, 0.0), (0.4, 0.0), (0.8, 0.0)])
     assert nothing == (0.0, pytest.approx(1 - math.log(0.8)))
-    early, late = (
-        forecast([(0.15, 5.0), (0.2, 5.0), (share, 5.0)]) for share in (0.3, 0.99)
-    )
-    assert early is not None and late is not None
+    early, late = (forecast([(0.15, 5.0), (0.2, 5.0), (share, 5.0)]) for share in (0.3, 0.99))
+    assert early is not None
+    assert late is not None
     assert early[1] - 5 > 2 > late[1] - 5 >= 1  # the further the end, the less is known
 
 

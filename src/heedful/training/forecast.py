@@ -27,7 +27,7 @@ def forecast(history: list[tuple[float, float]]) -> tuple[float, float] | None:
 
     >>> low, high = forecast([(0.2, 10.0), (0.4, 20.0), (0.6, 25.8)])
     >>> round(low, 1), round(high, 1)
-    (24.8, 36.4)
+    (24.9, 36.5)
     """
     usable = [(math.log(share), score) for share, score in history if share >= FIRST_SHARE][-LAST:]
     if len(usable) < FEWEST:

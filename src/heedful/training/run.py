@@ -22,7 +22,7 @@ from heedful.files import locked, read_json, write_json
 from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
 from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
-from heedful.progress import Reporter
+from heedful.progress import Reporter, counted
 from heedful.text.sentences import split_sentences
 from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
@@ -125,7 +125,7 @@ def _carried_on(
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
     model = new_predictor(prepared).to(device)
-    report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
+    report.say(f"{model.parameter_count():,} parameters on {device}, {counted(threads, 'thread')}")
     if not checkpoints(folder / "training" / "checkpoints"):
         start_from_vectors(model, prepared.tokenizer, training, report)
         if training.encoder_from:
