@@ -7,6 +7,7 @@ import pytest
 from heedful.api import train, train_on_texts
 from heedful.config import Settings, merged
 from heedful.progress import Reporter
+from heedful.training.run import read_run
 
 SMALL: Settings = {
     "preset": "demo",
@@ -45,3 +46,5 @@ def test_every_family(family: str, kind: str, shape: str, grammar_pairs: Path, t
     assert ("pair" in card.replace("pairs.tsv", "")) != plain
     assert ("## Samples" in card) != plain
     assert "None were translated" not in card
+    assert "joint" not in card.partition("told:")[2].partition("\n")[0]  # a setting of the task
+    assert read_run(tmp_path / "model").told.get("tokenizer") == SMALL["tokenizer"]

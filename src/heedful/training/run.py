@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
@@ -45,8 +46,20 @@ SEVERAL_SENTENCES = 0.05
 """Share of sources with more than one sentence from which a model is taken to know what to do with them."""
 
 
-def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
-    """Write down what is to be done, so that it can be taken up again after anything."""
+class Begun(NamedTuple):
+    """What ``begin`` wrote down."""
+
+    inputs: Inputs
+    settings: Settings
+    told: Settings
+    threads: int
+
+
+def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
+    """Write down what is to be done, so that it can be taken up again after anything.
+
+    ``told`` are the settings that the user gave; others came with the task.
+    """
     training = folder / "training"
     others = [path for path in folder.iterdir() if path != training] if folder.is_dir() else []
     learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
@@ -67,6 +80,7 @@ def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
             "validation": [_lasting(path) for path in inputs.validation],
             "languages": inputs.languages,
             "settings": settings,
+            "told": told,
             "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
         },
     )
@@ -80,8 +94,8 @@ def forget_unprepared(folder: Path) -> None:
             folder.rmdir()
 
 
-def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
-    """What ``begin`` wrote down: files, settings and threads."""
+def read_run(folder: Path) -> Begun:
+    """What was begun in a folder."""
     path = folder / "training" / "run.json"
     if not path.is_file():
         raise HeedfulError(
@@ -92,10 +106,12 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
     try:
         languages = (run["languages"][0], run["languages"][1]) if run["languages"] else None
         settings = dict(run["settings"])
+        told = dict(run.get("told", settings))  # an older Heedful did not tell them apart
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
-        return Inputs(training, validation, languages, plain, trees), settings, int(run["threads"])
+        inputs = Inputs(training, validation, languages, plain, trees)
+        return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
@@ -103,20 +119,13 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
 def carry_on(folder: Path, choose: Choice, report: Reporter) -> Bundle:
     """Do all that is still to do of the run in ``folder``, and write the model."""
     started = time.monotonic()
-    inputs, settings, threads = read_run(folder)
+    begun = read_run(folder)
     with locked(folder / "training"):
-        return _carried_on(folder, inputs, settings, threads, choose, report, started)
+        return _carried_on(folder, begun, choose, report, started)
 
 
-def _carried_on(
-    folder: Path,
-    inputs: Inputs,
-    settings: Settings,
-    threads: int,
-    choose: Choice,
-    report: Reporter,
-    started: float,
-) -> Bundle:
+def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, started: float) -> Bundle:
+    inputs, settings, threads = begun.inputs, begun.settings, begun.threads
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
     data, chosen = folder / "training" / "data", checking_vectors(choose)
