@@ -16,7 +16,7 @@ from heedful.training.devices import chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
-from heedful.training.run import begin, carry_on, forget_unprepared, read_run
+from heedful.training.run import begin, carry_on, forget_unlearned, read_run
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
 
@@ -83,7 +83,7 @@ def _trained(
     try:
         return carry_on(folder, choose, report)
     except HeedfulError:
-        forget_unprepared(folder)
+        forget_unlearned(folder)
         raise
 
 

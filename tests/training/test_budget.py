@@ -147,6 +147,7 @@ def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
     assert 2 <= len(state.examined) <= EXAMINATIONS
     assert state.spent > 4
     assert "BLEU at the end: about" in done.err
+    assert "parameters on cpu, 1 thread\n" in done.err
     assert run_heedful("translate", folder, "The dog was tired.").status == 0
 
 
@@ -158,6 +159,7 @@ def test_no_time_left_to_learn(grammar_pairs: Path, tmp_path: Path) -> None:
     assert done.status == 1
     assert "preparing took" in done.err
     assert "--time 30m" in done.err
+    assert not (tmp_path / "model").exists()  # --resume would fail for ever
     again = run_heedful(*words, "--set", "training.updates=2", "--set", "training.bleu_sentences=0")
     assert again.status == 0, again.err
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import torch
 
-from heedful.bundle import Bundle, BundleConfig, load_parameters, read_tensors
+from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_tensors
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
@@ -64,10 +64,7 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
     others = [path for path in folder.iterdir() if path != training] if folder.is_dir() else []
     learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
     if others or learned or (folder.exists() and not folder.is_dir()):
-        raise HeedfulError(
-            f"{folder} exists already",
-            hint=f"go on with it: heedful train --resume {folder}" if learned else "name another folder",
-        )
+        raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
     if training.is_dir():  # left by a start that learned nothing
         with locked(training):
             shutil.rmtree(training)
@@ -86,9 +83,15 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
     )
 
 
-def forget_unprepared(folder: Path) -> None:
-    """Remove a run that failed before it had anything to keep, so that the corrected command can be given."""
-    if not (folder / "training" / "data" / "prepared.json").exists():
+def _instead(folder: Path, learned: bool) -> str:
+    if (folder / WEIGHTS).exists():
+        return "a finished model is there: name another folder (-o)"
+    return f"go on with it: heedful train --resume {folder}" if learned else "name another folder (-o)"
+
+
+def forget_unlearned(folder: Path) -> None:
+    """Remove a run that failed before it learned anything, so that the corrected command can be given."""
+    if not checkpoints(folder / "training" / "checkpoints"):
         shutil.rmtree(folder / "training")
         with suppress(OSError):  # not ours alone after all
             folder.rmdir()
@@ -143,7 +146,7 @@ def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, st
     if not run.state.update and run.budget.prepared >= NO_TIME_LEFT:
         raise HeedfulError(
             f"preparing took {run.budget.spent:.0f} s of the {run.budget.seconds:.0f} s there are for all",
-            hint="give more time (--time 30m), or fewer pairs",
+            hint="train anew with more time (--time 30m), or with fewer pairs",
         )
     if run.ended:
         report.say("all updates were done already; writing the model again")
