@@ -104,6 +104,7 @@ def train(
     """Train a model on your sentence pairs, or on plain text."""
     from heedful.commands.training import TrainOptions, resume_command, run_settings, train_command
     from heedful.progress import Reporter
+    from heedful.text.languages import language_pair
 
     report = Reporter(quiet=quiet)
     if resume is not None:
@@ -118,7 +119,7 @@ def train(
             tuple(pairs or ()),
             output or Path("model"),
             tuple(validation or ()),
-            _languages(languages),
+            None if languages is None else language_pair(languages),
             task,
             run_settings(recipe, preset, time, settings),
         )
@@ -440,14 +441,3 @@ def _told(problem: str, hint: str, status: int = 1, label: str = "error: ") -> i
     if hint:
         print(f"  hint: {hint}", file=sys.stderr)
     return status
-
-
-def _languages(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    codes = text.split(":" if ":" in text else "-")
-    if len(codes) != 2 or not all(codes):
-        raise HeedfulError(
-            f"cannot read languages {text!r}", hint="write source-target, such as en-de, or pt-BR:en"
-        )
-    return codes[0], codes[1]

@@ -10,6 +10,7 @@ from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher, ServedEngine
 from heedful.server.config import ServerConfig
 from heedful.server.refusal import malformed
+from heedful.text.languages import language_pair
 from heedful.text.sentences import Segment
 
 Load = Callable[[Path], ServedEngine | Bundle]
@@ -228,9 +229,4 @@ def _split(word: str) -> tuple[Path, tuple[str, str] | None]:
     folder, equals, languages = word.rpartition("=")
     if not equals or Path(word).is_dir():  # a folder may have such a name
         return Path(word), None
-    codes = languages.split(":" if ":" in languages else "-")
-    if len(codes) != 2 or not all(codes):
-        raise HeedfulError(
-            f"cannot read languages {languages!r}", hint="write source-target, such as en-de, or pt-BR:en"
-        )
-    return Path(folder), (codes[0], codes[1])
+    return Path(folder), language_pair(languages)
