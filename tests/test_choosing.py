@@ -5,12 +5,24 @@ from itertools import pairwise
 import pytest
 import torch
 
-from heedful.choosing import MINUTES, PEAK, SHAPES, Option, chooser, model_of_shape, possible, within
+from heedful.choosing import (
+    MINUTES,
+    NO_LIMIT,
+    PEAK,
+    SHAPES,
+    Option,
+    chooser,
+    model_of_shape,
+    possible,
+    within,
+)
+from heedful.config import Settings, merged
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
-from heedful.training.config import RunConfig
+from heedful.training.config import RunConfig, TrainingConfig
 from heedful.training.preparation import CorpusSize
 from heedful.training.speed import operations_per_second, operations_per_token
+from heedful.training.tasks import TASKS
 
 SPEED = 2e11
 MULTI30K = CorpusSize(29_000, 3_900_000, 120)
@@ -62,7 +74,26 @@ def test_auto_is_by_the_clock_unless_told_steps() -> None:
         assert chooser({"training": dict(steps)})(MULTI30K)[0].training.minutes == 0
     config, reason = chooser({"training": {"minutes": 7.0}, "model": {"width": 64}})(MULTI30K)
     assert config.model.width == 64
-    assert reason.endswith("told: training.minutes=7, model.width=64")
+    assert reason.endswith("told: 7 minutes, model.width=64")
+
+
+@pytest.mark.parametrize("preset", ["auto", "tiny", "demo"])
+def test_told_updates_are_done_whatever_the_epochs_of_the_preset(preset: str) -> None:
+    def training(**told: int) -> TrainingConfig:
+        return chooser({"preset": preset, "training": told})(MULTI30K)[0].training
+
+    usual = training(updates=0).epochs
+    assert usual < 1000
+    assert training(updates=60).epochs == NO_LIMIT
+    assert training(updates=60, epochs=2).epochs == 2  # told both: whatever comes first
+    assert training(epochs=2).epochs == 2
+
+
+def test_only_what_the_user_said_is_told() -> None:
+    told: Settings = {"training": {"minutes": 1.0, "rate": 0.5}}
+    settings = merged(TASKS["language"], told)
+    reason = chooser({**settings, "preset": "tiny"}, told)(MULTI30K)[1]
+    assert reason == "preset tiny; told: 1 minute, training.rate=0.5"
 
 
 def test_a_preset_with_a_time_trains_to_its_end() -> None:

@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -29,6 +30,12 @@ def test_help_names_every_verb() -> None:
     assert done.status == 0
     for verb in ("demo", "train", "translate", "evaluate", "corpus"):
         assert verb in done.out
+
+
+def test_help_of_train_says_what_is_not_told() -> None:
+    found = " ".join(run_heedful("train", "--help").out.replace("│", " ").split())
+    assert "The model folder to write; else model." in found
+    assert "10 (minutes)" in found
 
 
 def test_training_wrote_a_whole_folder(quick_model: Path) -> None:
@@ -281,7 +288,12 @@ class TestWrongInput:
     def test_folder_in_the_way(self, quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
         told = self.failed("train", grammar_pairs, "-o", quick_model)
         assert "exists already" in told
-        assert f"heedful train --resume {quick_model}" in told
+        assert "finished" in told
+        assert "--resume" not in told  # there is nothing to go on with
+        interrupted = tmp_path / "interrupted"
+        shutil.copytree(quick_model / "training", interrupted / "training")
+        told = self.failed("train", grammar_pairs, "-o", interrupted)
+        assert f"heedful train --resume {interrupted}" in told
         assert "no training to go on with" in self.failed("train", "--resume", tmp_path)
 
     def test_a_corrected_command_can_be_given_again(self, grammar_pairs: Path, tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from heedful.inspection.trace import by_words, in_words, trace
 from heedful.progress import Reporter
 from heedful.text.links import pharaoh
 from tests.conftest import Result, run_heedful
+from tests.inspection.models import new_bundle
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 TARGET = "L'animal dort."
@@ -49,6 +50,13 @@ def inspected(quick_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tu
     done = run_heedful("inspect", quick_model, SENTENCE, "-o", folder, "--target", TARGET)
     assert done.status == 0, done.err
     return folder, done
+
+
+def test_one_head_is_not_all_of_them(tmp_path: Path) -> None:
+    new_bundle(layers=(1, 1), heads=1).save(tmp_path / "model")
+    lines = inspect(tmp_path / "model", tmp_path / "out", kind="encoder", form="svg", target=TARGET)
+    assert any(line.endswith(", 1 head") for line in lines)
+    assert any(line.endswith(", mean of 1 head") for line in lines)
 
 
 def test_files_have_predictable_names(inspected: tuple[Path, Result]) -> None:

@@ -191,6 +191,8 @@ def test_a_translation_starts_from_a_masked_encoder(
     result = run_heedful(*words, "--set", "training.updates=1", "--set", "training.rate=1e-9")
     assert result.status == 0, result.err
     assert "numbers from" in result.err
+    told = next(line for line in result.err.splitlines() if "; told: " in line)
+    assert "model." not in told  # the shape of the encoder is not what the user said
     ours, theirs = Bundle.load(tmp_path / "m"), Bundle.load(masked)
     assert ours.tokenizer.source.to_json() == theirs.tokenizer.source.to_json()
     for name, weight in theirs.predictor.encoder.named_parameters():  # type: ignore[union-attr, operator]

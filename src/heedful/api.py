@@ -16,7 +16,7 @@ from heedful.training.devices import chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
-from heedful.training.run import begin, carry_on, forget_unprepared, read_run
+from heedful.training.run import begin, carry_on, forget_unlearned, read_run
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
 
@@ -65,21 +65,25 @@ def train_on_texts(
     check_texts(inputs.training)
     if inputs.validation:
         check_texts(inputs.validation)
-    return _trained(inputs, Path(folder), merged(TASKS[task], settings or {}), report or Reporter())
+    return _trained(inputs, Path(folder), settings or {}, report or Reporter(), task)
 
 
-def _trained(inputs: Inputs, folder: Path, settings: Settings, report: Reporter) -> Bundle:
-    settings = with_encoder_settings(with_lasting_vectors(settings))
-    choose = chooser(settings)
+def _trained(
+    inputs: Inputs, folder: Path, told: Settings, report: Reporter, task: str = "translate"
+) -> Bundle:
+    settings = with_encoder_settings(with_lasting_vectors(merged(TASKS[task], told)))
+    choose = chooser(settings, told)
     check_vectors(possible(settings))
     check_links(settings)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
-    begin(folder, inputs, settings)
+    begin(folder, inputs, settings, told)
     report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
+    if not (inputs.plain or inputs.languages):
+        report.say("its languages are not known; --languages en-de (source-target) names them")
     try:
         return carry_on(folder, choose, report)
     except HeedfulError:
-        forget_unprepared(folder)
+        forget_unlearned(folder)
         raise
 
 
@@ -91,8 +95,8 @@ def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngin
 def resume_any(folder: str | Path, *, report: Reporter | None = None) -> Bundle:
     """The same for a model of any task."""
     folder = Path(folder)
-    _, settings, _ = read_run(folder)
-    return carry_on(folder, chooser(settings), report or Reporter())
+    run = read_run(folder)
+    return carry_on(folder, chooser(run.settings, run.told), report or Reporter())
 
 
 def _paths(paths: Paths) -> tuple[Path, ...]:

@@ -14,6 +14,7 @@ from heedful.config import Settings, merged
 from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.presets import PRESETS, small, tiny
+from heedful.progress import counted
 from heedful.training.config import RunConfig, TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.preparation import Choice, CorpusSize
@@ -21,8 +22,10 @@ from heedful.training.speed import USUAL, operations_per_second, operations_per_
 
 MINUTES = 30.0
 """What auto takes at most when it is told neither a time nor epochs."""
+NO_LIMIT = 100_000
+"""Epochs that no training comes to."""
 BY_THE_CLOCK: Settings = {
-    "epochs": 100_000,
+    "epochs": NO_LIMIT,
     "updates": 0,
     "patience": 0,
     "schedule": "linear",
@@ -56,8 +59,11 @@ LEARNING = 0.85
 """Part of the time that is spent learning; the rest prepares and examines."""
 
 
-def chooser(settings: Settings) -> Choice:
-    """How a run with these settings gets its recipe: the preset's, with the settings on top."""
+def chooser(settings: Settings, told: Settings | None = None) -> Choice:
+    """How a run with these settings gets its recipe: the preset's, with the settings on top.
+
+    ``told`` are those that the user gave, if not all of them.
+    """
     name = settings.get("preset", "auto")
     if not isinstance(name, str) or (name != "auto" and name not in PRESETS):
         known = ["auto", *PRESETS]
@@ -68,8 +74,8 @@ def chooser(settings: Settings) -> Choice:
 
     def choose(size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]:
         asked = with_settings(preset(), settings).training
-        by_steps = bool({"epochs", "updates"} & settings.get("training", {}).keys())
-        if name == "auto" and not by_steps:
+        steps = {"epochs", "updates"} & settings.get("training", {}).keys()
+        if name == "auto" and not steps:
             speed = _speed(asked) if measured else USUAL
             shapes = _shapes(settings.get("model", {}))
             config, reason = within(
@@ -79,9 +85,11 @@ def chooser(settings: Settings) -> Choice:
             config, reason = auto(size)
         else:
             config, reason = preset(), f"preset {name}"
-            if asked.minutes and not by_steps:
+            if asked.minutes and not steps:
                 config = with_settings(config, {"training": BY_THE_CLOCK})
-        return with_settings(config, settings), reason + _told(settings)
+        if steps == {"updates"} and asked.updates:  # else the preset's epochs could end before
+            config = with_settings(config, {"training": {"epochs": NO_LIMIT}})
+        return with_settings(config, settings), reason + _told(settings if told is None else told)
 
     # A wrong setting is an error now, not after the corpus was read.
     choose(CorpusSize(50_000, 5_000_000, 100))
@@ -94,7 +102,10 @@ def with_settings(config: RunConfig, settings: Settings) -> RunConfig:
 
 
 def auto(size: CorpusSize) -> tuple[RunConfig, str]:
-    """The recipe for a corpus of this size, to be trained for some epochs, and a sentence that says why."""
+    """The recipe for a corpus of this size, to be trained for some epochs, and a sentence that says why.
+
+    The sentence does not say how many epochs: where this recipe is used, epochs or updates are told.
+    """
     kind, start, layers, dropout, epochs = _by_size(size.pairs)
     epoch_tokens, vocabulary = _target_tokens(size), _vocabulary(size, start)
     batch = int(min(start.batches.tokens, max(256, epoch_tokens * epochs / FEWEST_UPDATES // 64 * 64)))
@@ -112,9 +123,9 @@ def auto(size: CorpusSize) -> tuple[RunConfig, str]:
         },
     }
     reason = (
-        f"preset auto: {size.pairs:,} pairs are a {kind} corpus, so width {start.model.width}, "
-        f"{layers}+{layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
-        f"batches of {batch:,} tokens, {epochs} epochs"
+        f"preset auto: a {kind} corpus of {counted(size.pairs, size.unit)}, so width {start.model.width}, "
+        f"{_layers(layers, size)}, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
+        f"batches of {batch:,} tokens"
     )
     return with_settings(start, changes), reason
 
@@ -227,8 +238,9 @@ def within(
         },
     }
     reason = (
-        f"preset auto: {minutes:g} minutes for {size.pairs:,} pairs, a {kind} corpus: width {chosen.width}, "
-        f"{chosen.layers}+{chosen.layers} layers, vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
+        f"preset auto: {_minutes(minutes)} for {counted(size.pairs, size.unit)}, "
+        f"a {kind} corpus: width {chosen.width}, {_layers(chosen.layers, size)}, "
+        f"vocabulary up to {vocabulary:,}, dropout {dropout:g}, "
         f"batches of {batch:,} tokens, about {_rounded(tokens / epoch_tokens)} epochs"
     )
     return with_settings(start, changes), reason
@@ -260,6 +272,11 @@ def _rounded(number: float) -> str:
     return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
+def _layers(layers: int, size: CorpusSize) -> str:
+    """Of both sides; a model of plain text has one."""
+    return f"{layers}+{layers} layers" if size.unit == "pair" else counted(layers, "layer")
+
+
 def _heads(width: int) -> int:
     return 4 if width <= 256 else 8
 
@@ -282,8 +299,17 @@ def _smallest_vocabulary(size: CorpusSize, start: RunConfig) -> int:
 def _told(settings: Settings) -> str:
     """The settings that the user gave, as words."""
     named = [
-        f"{section}.{key}={f'{value:g}' if isinstance(value, float) else value}"
+        _minutes(value) if (section, key) == ("training", "minutes") else f"{section}.{key}={_value(value)}"
         for section, values in settings.items()
         for key, value in (values.items() if isinstance(values, dict) else ())
     ]
     return f"; told: {', '.join(named)}" if named else ""
+
+
+def _value(value: object) -> object:
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _minutes(number: float) -> str:
+    """As --time says it, and not as the setting that it is."""
+    return f"{number:g} minute{'s' * (number != 1)}"

@@ -76,7 +76,9 @@ def train(
         list[Path] | None,
         typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; - is stdin."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The model folder to write.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
+    ] = None,
     validation: Annotated[
         list[Path] | None,
         typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
@@ -90,7 +92,8 @@ def train(
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
     time: Annotated[
-        str | None, typer.Option(help="Be done in 30m, 2h, 1h30m; auto takes 30m unless told epochs.")
+        str | None,
+        typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
     ] = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
     resume: Annotated[
@@ -101,6 +104,7 @@ def train(
     """Train a model on your sentence pairs, or on plain text."""
     from heedful.commands.training import TrainOptions, resume_command, run_settings, train_command
     from heedful.progress import Reporter
+    from heedful.text.languages import language_pair
 
     report = Reporter(quiet=quiet)
     if resume is not None:
@@ -115,7 +119,7 @@ def train(
             tuple(pairs or ()),
             output or Path("model"),
             tuple(validation or ()),
-            _languages(languages),
+            None if languages is None else language_pair(languages),
             task,
             run_settings(recipe, preset, time, settings),
         )
@@ -415,7 +419,7 @@ def main() -> None:
     except HeedfulError as error:
         status = _told(error.problem, error.hint)
     except StoppedError as stopped:
-        status = _told(str(stopped), stopped.hint, status=128 + stopped.signal_number)
+        status = _told(str(stopped), stopped.hint, status=128 + stopped.signal_number, label="")
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         status = 1
     except OSError as error:
@@ -432,19 +436,8 @@ def main() -> None:
     os._exit(status)
 
 
-def _told(problem: str, hint: str, status: int = 1) -> int:
-    print(f"error: {problem}", file=sys.stderr)
+def _told(problem: str, hint: str, status: int = 1, label: str = "error: ") -> int:
+    print(f"{label}{problem}", file=sys.stderr)
     if hint:
         print(f"  hint: {hint}", file=sys.stderr)
     return status
-
-
-def _languages(text: str | None) -> tuple[str, str] | None:
-    if text is None:
-        return None
-    codes = text.split(":" if ":" in text else "-")
-    if len(codes) != 2 or not all(codes):
-        raise HeedfulError(
-            f"cannot read languages {text!r}", hint="write source-target, such as en-de, or pt-BR:en"
-        )
-    return codes[0], codes[1]

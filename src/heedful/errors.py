@@ -20,6 +20,7 @@ class StoppedError(Exception):
     """The user (Ctrl-C) or the system (SIGTERM) asked to stop; ``hint`` says how to go on."""
 
     def __init__(self, signal_number: int, hint: str = "") -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        name = signal.Signals(signal_number).name
+        super().__init__(f"stopped by {'Ctrl-C' if signal_number == signal.SIGINT else name}")
         self.signal_number = signal_number
         self.hint = hint

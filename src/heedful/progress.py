@@ -15,6 +15,15 @@ SECONDS = "seconds"
 """The unit of work that is measured by the clock: how much is left needs no estimate."""
 
 
+def counted(number: int, one: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "pair"), counted(1200, "pair"), counted(0, "line")
+    ('1 pair', '1,200 pairs', '0 lines')
+    """
+    return f"{number:,} {one}{'s' * (number != 1)}"
+
+
 class Task(Protocol):
     """Some work whose end may be known."""
 

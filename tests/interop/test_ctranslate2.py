@@ -193,6 +193,7 @@ class Gated(ModelConfig):
     [
         ({"activation": "swish"}, "model.activation = 'swish'"),
         ({"positions": "spiral"}, "model.positions = 'spiral'"),
+        ({"family": "gru"}, "CTranslate2 cannot express model.family = 'gru'"),
         ({"norm": "sandwich"}, "model.norm = 'sandwich'"),
         ({"positions": "learned", "longest": 100_001}, "learned positions has more than 100,000 rows"),
     ],

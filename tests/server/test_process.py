@@ -100,16 +100,42 @@ def test_a_second_signal_ends_it_at_once(quick_model: Path) -> None:
             assert process.end(signal.SIGINT) == 0
 
 
+def without_languages(model: Path, copy: Path) -> Path:
+    """The same model as if nobody had said its languages when it was trained."""
+    shutil.copytree(model, copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "languages": None}))
+    return copy
+
+
+def test_a_model_that_does_not_say_its_languages(quick_model: Path, tmp_path: Path) -> None:
+    model = without_languages(quick_model, tmp_path / "mine")
+    with serve_process(model, *NATIVE) as process:
+        address = process.address
+        assert f"heedful serve {model}=SOURCE-TARGET, such as {model}=en-de" in process.output
+        assert [each["code"] for each in ask(address, "/languages").json] == ["source", "target"]
+        text = "The dog is tired."
+        answers = [
+            ask(address, "/translate", {"q": text, "source": source, "target": "target"})
+            for source in ("source", "auto")
+        ]
+        told = {answer.json["translatedText"] for answer in answers}
+        by_deepl = ask(address, "/v2/translate", {"text": [text], "target_lang": "TARGET"}).json
+        told.add(by_deepl["translations"][0]["text"])
+        assert len(told) == 1
+        assert told != {text}
+        assert ask(address, "/api/trace", {"model": "source-target", "source": text}).status == 200
+        assert process.end(signal.SIGTERM) == 0
+    done = run_heedful("serve", model, without_languages(quick_model, tmp_path / "yours"))
+    assert done.status == 1
+    assert "two models translate source-target" in done.err
+    assert "=SOURCE-TARGET, such as" in done.err
+
+
 def test_two_models_keys_and_a_name_for_languages(quick_model: Path, tmp_path: Path) -> None:
-    other = tmp_path / "other"
-    shutil.copytree(quick_model, other)
-    config = json.loads((other / "config.json").read_text())
-    (other / "config.json").write_text(json.dumps({**config, "languages": None}))
+    other = without_languages(quick_model, tmp_path / "other")
     keys = tmp_path / "keys"
     keys.write_text("first-key\nsecond-key\n")
-    done = run_heedful("serve", quick_model, other)
-    assert done.status == 1
-    assert f"{other}=en-fr" in done.err
     with serve_process(quick_model, f"{other}=fr:pt-BR", *NATIVE, "--api-key-file", keys) as process:
         address = process.address
         assert "en-fr: " in process.output

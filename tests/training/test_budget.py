@@ -107,7 +107,7 @@ def test_a_forecast_goes_on_with_the_logarithm() -> None:
     def most(history: list[tuple[float, float]]) -> float:
         expected = forecast(history)
         assert expected is not None
-        low, high = expected
+        low, high = (end / factor for end, factor in zip(expected, (0.9, 1.1), strict=True))
         last = history[-1][1]
         assert low == pytest.approx(last + 0.25 * (high - last))  # should it level out
         return high
@@ -117,10 +117,20 @@ def test_a_forecast_goes_on_with_the_logarithm() -> None:
     assert most([(0.1, 70.0), *line]) == pytest.approx(30)
     assert most([(0.15, 90.0), *line[1:]]) == pytest.approx(30)  # only the last four
     assert most([(0.2, 20.0), *line[2:]]) != pytest.approx(30)  # which are four
-    assert most([(0.3, 20.0), (0.4, 20.0), (0.5, 19.0)]) == 19  # falling: no better will come
+    assert most([(0.3, 20.0), (0.4, 20.0), (0.5, 19.0)]) == pytest.approx(19)  # falling: no better will come
     assert forecast([(0.5, 3.0), (0.5, 4.0), (0.5, 4.0)]) is None
     assert forecast(line[:2]) is None
     assert forecast([]) is None
+
+
+def test_a_forecast_is_a_possible_score_and_no_promise() -> None:
+    assert forecast([(0.2, 90.0), (0.4, 96.0), (0.8, 99.0)]) == (pytest.approx(89.7, abs=0.5), 100.0)
+    nothing = forecast([(0.2, 0.0), (0.4, 0.0), (0.8, 0.0)])
+    assert nothing == (0.0, pytest.approx(1 - math.log(0.8)))
+    early, late = (forecast([(0.15, 5.0), (0.2, 5.0), (share, 5.0)]) for share in (0.3, 0.99))
+    assert early is not None
+    assert late is not None
+    assert early[1] - 5 > 2 > late[1] - 5 >= 1  # the further the end, the less is known
 
 
 def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
@@ -137,6 +147,7 @@ def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
     assert 2 <= len(state.examined) <= EXAMINATIONS
     assert state.spent > 4
     assert "BLEU at the end: about" in done.err
+    assert "parameters on cpu, 1 thread\n" in done.err
     assert run_heedful("translate", folder, "The dog was tired.").status == 0
 
 
@@ -148,6 +159,7 @@ def test_no_time_left_to_learn(grammar_pairs: Path, tmp_path: Path) -> None:
     assert done.status == 1
     assert "preparing took" in done.err
     assert "--time 30m" in done.err
+    assert not (tmp_path / "model").exists()  # --resume would fail for ever
     again = run_heedful(*words, "--set", "training.updates=2", "--set", "training.bleu_sentences=0")
     assert again.status == 0, again.err
 

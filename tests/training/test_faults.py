@@ -102,6 +102,7 @@ def test_asked_to_stop(number: signal.Signals, grammar_pairs: Path, long_model: 
     _, told = process.communicate(timeout=300)
     assert process.returncode == 128 + number, told
     assert f"heedful train --resume {folder}" in told.decode()
+    assert f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else 'SIGTERM'}\n" in told.decode()
     saved = checkpoints(folder / "training" / "checkpoints")
     assert 0 < int(saved[-1].name) < 300
     assert run_heedful("train", "--resume", folder).status == 0

@@ -49,7 +49,7 @@ def test_given_validation_pairs_are_not_learned(grammar_pairs: Path, tmp_path: P
     result = prepared(Inputs((grammar_pairs,), (tmp_path / "valid.tsv",)), tmp_path / "data")
     assert result.validation == some
     assert len(result.training) == 593
-    assert "left out 7 training pairs that stand in the validation set too" in result.summary
+    assert "left out 7 training pairs that the validation set has too" in result.summary
 
 
 def test_too_many_tokens(grammar_pairs: Path, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from heedful.inspection.figures.maps import LOOKS_FROM
 from heedful.inspection.metrics import metrics_path
 from heedful.inspection.stacks import attention_layers
 from heedful.inspection.trace import KINDS, Kind, Tokens, Trace, by_words, trace, unknown_words
-from heedful.progress import Reporter
+from heedful.progress import Reporter, counted
 from heedful.training.devices import chosen_device
 
 FORMATS = {"png": ("png",), "svg": ("svg",), "both": ("png", "svg")}
@@ -189,9 +189,10 @@ def _pictures(view: View, options: PictureOptions) -> Iterator[Picture]:
         title += " (taught)" if view.taught == options.head - 1 else ""
         yield Picture(name, title, lambda: head_figure(mean, rows, columns, title, visible, view.looks_from))
     else:
-        name, title = f"{view.name}-mean", f"{view.title}, mean of {len(view.heads)} heads"
+        heads = counted(len(view.heads), "head")
+        name, title = f"{view.name}-mean", f"{view.title}, mean of {heads}"
         title += "" if view.taught is None else f" (head {view.taught + 1} was taught)"
-        every = f"{view.title}, all {len(view.heads)} heads"
+        every = f"{view.title}, {'all ' * (len(view.heads) > 1)}{heads}"
         every += "" if view.taught is None else f" (head {view.taught + 1} was taught)"
         yield Picture(
             view.name,

@@ -11,12 +11,6 @@ from heedful.config import Settings, merged, parsed_overrides, read_toml
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 
-TRY = {
-    "transformer": 'translate {} "a sentence"',
-    "language": "generate {}",
-    "mask": 'fill {} "a __ sentence"',
-}
-"""What to do with a model of each family."""
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
 NUMBER = r"\d+(?:\.\d+)?"
 
@@ -73,8 +67,10 @@ def resume_command(folder: Path, report: Reporter) -> list[str]:
 
 
 def _written(folder: Path, bundle: Bundle) -> list[str]:
-    use = TRY.get(bundle.config.model.family, TRY["transformer"]).format(folder)
-    return [f"model written to {folder}; its README.md has the scores", f"try it: heedful {use}"]
+    from heedful.training.card import use_of
+
+    use = use_of(bundle.config.model.family, folder)
+    return [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
 
 
 def run_settings(

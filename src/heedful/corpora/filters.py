@@ -17,6 +17,7 @@ from heedful.config import Config
 from heedful.corpora.formats import Record, read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
 from heedful.errors import HeedfulError
+from heedful.progress import counted
 from heedful.text.trees import heads_fault, with_heads
 
 _REMOVED = re.compile("[\0\ufeff]")  # a byte-order mark inside a file: files were joined end to end
@@ -62,6 +63,8 @@ class CleaningReport:
     kept: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     examples: dict[str, list[str]] = field(default_factory=dict)
+    unit: str = "pair"
+    """What they are: lines, of plain text."""
 
     def drop(self, reason: str, record: Record) -> None:
         """Count a record that is not kept."""
@@ -73,7 +76,7 @@ class CleaningReport:
     def lines(self) -> list[str]:
         """The report for a person, the commonest reason first."""
         counts = sorted(self.dropped.items(), key=lambda item: -item[1])
-        return [f"read {self.read:,} pairs, kept {self.kept:,}"] + [
+        return [f"read {counted(self.read, self.unit)}, kept {self.kept:,}"] + [
             f"dropped {count:,}: {reason} (first: {', '.join(self.examples[reason])})"
             for reason, count in counts
         ]

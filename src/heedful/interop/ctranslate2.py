@@ -78,9 +78,9 @@ def why_not(config: ModelConfig) -> str:
     """Why a model cannot be expressed; empty if it can. What is not known here is refused."""
     for name in type(config).model_fields:
         if name in CHOICES and getattr(config, name) not in CHOICES[name]:
-            return f"there is no way to express model.{name} = {getattr(config, name)!r}"
+            return f"CTranslate2 cannot express model.{name} = {getattr(config, name)!r}"
         if name not in CHOICES and name not in EXPRESSED:
-            return f"there is no way to express model.{name}"
+            return f"CTranslate2 cannot express model.{name}"
     if config.positions == "learned" and config.longest > LONGEST_TABLE:
         return f"its table of learned positions has more than {LONGEST_TABLE:,} rows"
     return ""

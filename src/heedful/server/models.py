@@ -10,12 +10,15 @@ from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher, ServedEngine
 from heedful.server.config import ServerConfig
 from heedful.server.refusal import malformed
+from heedful.text.languages import language_pair
 from heedful.text.sentences import Segment
 
 Load = Callable[[Path], ServedEngine | Bundle]
 """An engine for a model that translates, else the model itself."""
 PLAIN_ROUTES = {"language": "POST /api/generate", "mask": "POST /api/fill"}
 """What to ask of a model of plain text."""
+UNNAMED = ("source", "target")
+"""What requests call the languages of a model that does not say them."""
 
 
 class Served(Protocol):
@@ -84,6 +87,16 @@ class Direction:
         return f"{self.source}-{self.target}"
 
     @property
+    def unnamed(self) -> bool:
+        """Whether nobody has said which languages it translates."""
+        return (self.source, self.target) == UNNAMED
+
+    @property
+    def to_name_it(self) -> str:
+        """How the command line says its languages."""
+        return f"heedful serve {self.folder}=SOURCE-TARGET, such as {self.folder}=en-de"
+
+    @property
     def bundle(self) -> Bundle:
         """The model itself."""
         return self.batcher.engine.bundle
@@ -110,7 +123,9 @@ class Directions:
                 raise HeedfulError(
                     f"two models translate {direction.name}: {self._directions[pair].folder} "
                     f"and {direction.folder}",
-                    hint="serve one of them here, and the other on another port: --port 5001",
+                    hint=f"say which languages: {direction.to_name_it}"
+                    if direction.unnamed
+                    else "serve one of them here, and the other on another port: --port 5001",
                 )
             self._directions[pair] = direction
         names = [model.name for model in (*self, *self.plain)]
@@ -205,11 +220,7 @@ def _model(word: str, config: ServerConfig, load: Load) -> Direction | PlainMode
         if languages is not None:
             raise HeedfulError(f"the model {folder} does not translate", hint=f"write {folder} alone")
         return PlainModel(folder, engine)
-    known = languages or engine.bundle.config.languages
-    if known is None:
-        raise HeedfulError(
-            f"the model {folder} does not say which languages it translates", hint=f"write {folder}=en-fr"
-        )
+    known = languages or engine.bundle.config.languages or UNNAMED
     return Direction(*known, folder, Batcher(engine, config))
 
 
@@ -218,9 +229,4 @@ def _split(word: str) -> tuple[Path, tuple[str, str] | None]:
     folder, equals, languages = word.rpartition("=")
     if not equals or Path(word).is_dir():  # a folder may have such a name
         return Path(word), None
-    codes = languages.split(":" if ":" in languages else "-")
-    if len(codes) != 2 or not all(codes):
-        raise HeedfulError(
-            f"cannot read languages {languages!r}", hint="write source-target, such as en-de, or pt-BR:en"
-        )
-    return Path(folder), (codes[0], codes[1])
+    return Path(folder), language_pair(languages)

@@ -67,6 +67,11 @@ def _address(listening: socket.socket) -> str:
 def _say(directions: Directions, config: ServerConfig, address: str, report: Reporter) -> None:
     for direction in directions:
         report.say(f"{direction.name}: {direction.folder}, {direction.engine_name}")
+        if direction.unnamed:
+            report.say(
+                "  it does not say its languages, so requests call them source and target; to name them: "
+                + direction.to_name_it
+            )
     for model in directions.plain:
         report.say(f"{model.name}: {model.folder}, {DOES[model.task]}, {model.engine_name}")
     report.say(f"serving on {address}; Ctrl-C stops it")

@@ -67,6 +67,20 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
+def language_pair(text: str) -> tuple[str, str]:
+    """Source and target as the command line has them.
+
+    >>> language_pair("en-de"), language_pair("pt-BR:en")
+    (('en', 'de'), ('pt-BR', 'en'))
+    """
+    codes = text.split(":" if ":" in text else "-")
+    if len(codes) != 2 or not all(codes):
+        raise HeedfulError(
+            f"cannot read languages {text!r}", hint="write source-target, such as en-de, or pt-BR:en"
+        )
+    return codes[0], codes[1]
+
+
 def language_name(code: str) -> str:
     """The English name of a language; a code that is not known is its own name.
 

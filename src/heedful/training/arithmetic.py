@@ -18,7 +18,7 @@ from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
 from heedful.model.predictor import Predictor
-from heedful.progress import Reporter
+from heedful.progress import Reporter, counted
 from heedful.training.checkpoint import checkpoints
 from heedful.training.plan import Plan
 from heedful.training.team import Team, team
@@ -44,8 +44,8 @@ class Arithmetic(Config):
     """Target tokens a second when it was tried; 0 when it was not."""
 
     def __str__(self) -> str:
-        one = f"1 process with {self.threads} thread{'s' * (self.threads > 1)}"
-        several = f"{self.processes} processes with {self.threads} thread{'s' * (self.threads > 1)} each"
+        one = f"1 process with {counted(self.threads, 'thread')}"
+        several = f"{self.processes} processes with {counted(self.threads, 'thread')} each"
         return f"{self.precision}, {several if self.processes > 1 else one}"
 
 

@@ -1,11 +1,27 @@
 """The model card: README.md of a model folder, for the person who finds it."""
 
+from heedful.model.config import PLAIN, Architecture
+from heedful.progress import counted
 from heedful.training.config import TaughtConfig
 from heedful.training.loop import Run
 from heedful.training.validation import Validation
 
 TITLES = {"language": "plain text, from left to right", "mask": "plain text with blanks"}
-USES = {"language": "generate", "mask": "fill"}
+KINDS = {
+    "transformer": "A Transformer",
+    "gru": "A recurrent model (GRU) with additive attention,",
+    "lstm": "A recurrent model (LSTM) with additive attention,",
+    "language": "A language model, the half of a Transformer that writes,",
+    "mask": "A masked language model, the half of a Transformer that reads,",
+}
+TOKENS = {"language": "token", "mask": "hidden token"}
+"""What a model of each family learns to predict, if not the words of a translation."""
+USES = {"language": 'generate {} "a beginning"', "mask": 'fill {} "a __ sentence"'}
+
+
+def use_of(family: str, folder: object = "FOLDER") -> str:
+    """The command to try a model with."""
+    return "heedful " + USES.get(family, 'translate {} "a sentence"').format(folder)
 
 
 def model_card(run: Run, result: Validation, chosen: str) -> str:
@@ -15,28 +31,41 @@ def model_card(run: Run, result: Validation, chosen: str) -> str:
     family = config.model.family
     title = f"{languages[0]} to {languages[1]}" if languages else TITLES.get(family, "translation")
     scores = [f"{name} {value:.1f}" for name, value in result.scores.items()]
-    minutes = run.state.seconds / 60
+    unit = "line" if family in PLAIN else "pair"
     sections = {
         "Data": _bullets(prepared.summary),
         "Model": _bullets(
             [
                 f"{run.model.parameter_count():,} parameters, preset {config.preset}",
-                f"{config.model.encoder_layers} encoder and {config.model.decoder_layers} decoder layers, "
-                f"width {config.model.width}, {config.model.heads} heads",
-                f"{run.state.update:,} updates, {run.state.tokens:,} target tokens, {minutes:.1f} minutes",
+                _shape(config.model),
+                f"{counted(run.state.update, 'update')}, "
+                f"{counted(run.state.tokens, TOKENS.get(family, 'target token'))}, "
+                f"{run.state.seconds / 60:.1f} minutes",
                 chosen,
                 *_taught(config.taught),
             ]
         ),
-        "Scores on the held-out pairs": _bullets(
+        f"Scores on the held-out {unit}s": _bullets(
             [f"loss {result.loss:.4f} a token, perplexity {result.perplexity:.3f}", *scores]
         ),
-        "Samples, never learned from": _samples(result),
+        **({} if family in PLAIN else {"Samples, never learned from": _samples(result)}),
         "Settings": f"```json\n{config.model_dump_json(indent=2)}\n```",
-        "Use": f'```\nheedful {USES.get(family, "translate")} FOLDER "a sentence"\n```',
+        "Use": f"```\n{use_of(family)}\n```",
     }
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
-    return f"# Heedful model: {title}\n\nA Transformer trained by Heedful.\n\n{body}\n"
+    return f"# Heedful model: {title}\n\n{KINDS[family]} trained by Heedful.\n\n{body}\n"
+
+
+def _shape(model: Architecture) -> str:
+    """Only what a model of this family has."""
+    size = f"width {model.width}"
+    heads = f"{size}, {counted(model.heads, 'head')}"
+    if model.family == "language":
+        return f"{counted(model.decoder_layers, 'layer')}, {heads}"
+    if model.family == "mask":
+        return f"{counted(model.encoder_layers, 'layer')}, {heads}"
+    layers = f"{model.encoder_layers} encoder and {counted(model.decoder_layers, 'decoder layer')}"
+    return f"{layers}, {heads if model.family == 'transformer' else size}"
 
 
 def _taught(taught: TaughtConfig) -> list[str]:

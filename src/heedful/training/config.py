@@ -18,7 +18,7 @@ class TrainingConfig(Config):
     epochs: int = Field(20, ge=1)
     """Times the whole corpus is seen, at most."""
     updates: int = Field(0, ge=0)
-    """Stop after this many updates; 0 for as many as the epochs have."""
+    """Stop after this many updates, whatever the preset's epochs; 0 for as many as the epochs have."""
     minutes: float = Field(0.0, ge=0, le=1_000_000)
     """Time for everything, from reading the corpus to writing the model (`--time`); 0 for no limit."""
     schedule: Literal["noam", "linear", "cosine", "constant"] = "noam"

@@ -2,7 +2,8 @@
 
 Scores of a Transformer in training climb about evenly with the logarithm of time, until they level out. So a
 straight line through the last examinations, against log(share), is drawn on to share 1: the most that can be
-expected. A quarter of that climb is the least (docs/log.md has real curves).
+expected. A quarter of that climb is the least (docs/log.md has real curves). Both are widened by what such
+forecasts were wrong by: a few sentences are examined, and the learning rate falls only towards the end.
 """
 
 import math
@@ -13,6 +14,10 @@ FEWEST, LAST = 3, 4
 """Examinations that the line goes through, at least and at most."""
 LEVELLING = 0.25
 """Part of the straight climb that comes in any case."""
+POINTS, PART = 1.0, 0.1
+"""By so much, or by this part of itself, either end may be wrong at share 1; the points are more before."""
+HIGHEST = 100.0
+"""Of any score."""
 
 
 def forecast(history: list[tuple[float, float]]) -> tuple[float, float] | None:
@@ -22,7 +27,7 @@ def forecast(history: list[tuple[float, float]]) -> tuple[float, float] | None:
 
     >>> low, high = forecast([(0.2, 10.0), (0.4, 20.0), (0.6, 25.8)])
     >>> round(low, 1), round(high, 1)
-    (27.6, 33.1)
+    (24.9, 36.5)
     """
     usable = [(math.log(share), score) for share, score in history if share >= FIRST_SHARE][-LAST:]
     if len(usable) < FEWEST:
@@ -35,4 +40,6 @@ def forecast(history: list[tuple[float, float]]) -> tuple[float, float] | None:
     slope = sum((place - middle) * (score - mean) for place, score in usable) / spread
     last = usable[-1]
     climb = max(0.0, -slope * last[0])
-    return last[1] + LEVELLING * climb, last[1] + climb
+    low, high = last[1] + LEVELLING * climb, last[1] + climb
+    points = POINTS * (1 - last[0])
+    return max(0.0, low - max(points, PART * low)), min(HIGHEST, high + max(points, PART * high))

@@ -216,7 +216,7 @@ def _outlook(state: TrainingState) -> str:
     if expected is None or over:
         return ""
     low, high = (f"{score:.0f}" for score in expected)
-    return f"  (BLEU at the end: about {low if low == high else f'{low} to {high}'})"
+    return f"  (BLEU at the end: about {low} to {high}, of held-out pairs, greedily)"
 
 
 class _Meter:

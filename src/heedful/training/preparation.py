@@ -22,7 +22,7 @@ from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
 from heedful.model.config import Architecture
 from heedful.places import LIMIT
-from heedful.progress import Reporter
+from heedful.progress import Reporter, counted
 from heedful.text.tokenizer import PairTokenizer
 from heedful.text.trees import encoded_sources
 from heedful.training.config import RunConfig
@@ -38,6 +38,7 @@ class CorpusSize:
     pairs: int
     characters: int  # of both sides
     alphabet: int  # different characters
+    unit: str = "pair"  # or line, of plain text
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Inputs:
     """Whether these are plain texts, and no pairs."""
     trees: bool = False
     """Whether sources come with the heads of their words."""
+
+    @property
+    def unit(self) -> str:
+        """What they are made of."""
+        return "line" if self.plain else "pair"
 
     def records(self, paths: Sequence[Path]) -> Iterator[Record]:
         """What stands in some of the files."""
@@ -126,7 +132,7 @@ def _prepare(
 ) -> None:
     pairs_path = folder / "pairs.tsv"
     summary = _cleaned(inputs, pairs_path, cleaning, report)
-    size = _measured(pairs_path)
+    size = _measured(pairs_path, inputs.unit)
     config, reason = choose(size, measured=True)
     report.say(reason)
     training, validation, notes = _divided(inputs, pairs_path, config)
@@ -135,12 +141,12 @@ def _prepare(
     tokenizer.save(folder / "tokenizer.json")
     readable = [pair for pair in validation if _longest_side(pair, tokenizer) < config.model.longest]
     if not readable:
-        raise HeedfulError(f"every validation pair has more than {config.model.longest} tokens")
+        raise HeedfulError(f"every validation {inputs.unit} has more than {config.model.longest} tokens")
     if len(readable) < len(validation):
-        too_long = len(validation) - len(readable)
-        notes.append(f"dropped {too_long:,} validation pairs: more than {config.model.longest} tokens")
+        too_long = counted(len(validation) - len(readable), f"validation {inputs.unit}")
+        notes.append(f"dropped {too_long}: more than {config.model.longest} tokens")
     write_tsv(readable, folder / "validation.tsv")
-    notes += _encoded(training, tokenizer, folder / "training", config.model, report)
+    notes += _encoded(training, tokenizer, folder / "training", config.model, report, inputs.unit)
     for note in notes:
         report.say(note)
     write_json(
@@ -153,15 +159,15 @@ def _prepare(
 
 
 def _cleaned(inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter) -> list[str]:
-    counts, paths = CleaningReport(), inputs.training
-    records = report.track(inputs.records(paths), "reading", unit="lines" if inputs.plain else "pairs")
+    counts, paths = CleaningReport(unit=inputs.unit), inputs.training
+    records = report.track(inputs.records(paths), "reading", unit=f"{inputs.unit}s")
     write_tsv(clean(records, cleaning, counts, trees=inputs.trees), result)
     lines = counts.lines()
     for line in lines:
         report.say(line)
     if counts.kept < 2:
         raise HeedfulError(
-            f"{_names(paths)}: {counts.kept} of {counts.read} pairs are fit to learn from",
+            f"{_names(paths)}: {counts.kept} of {counted(counts.read, inputs.unit)} are fit to learn from",
             hint=_cure(inputs, counts),
         )
     return lines
@@ -185,29 +191,37 @@ def _divided(
         validation, lines = _given_validation(inputs, config)
         known = set(validation)  # a pair in both would be an examination with the answers known
         leaked = sum(pair in known for pair in cleaned_pairs(pairs_path))
-        notes = [f"validating on {len(validation):,} pairs of {_names(inputs.validation)}", *lines]
-        notes += [f"left out {leaked:,} training pairs that stand in the validation set too"] * (leaked > 0)
+        notes = [
+            f"validating on {counted(len(validation), inputs.unit)} of {_names(inputs.validation)}",
+            *lines,
+        ]
+        left_out = counted(leaked, f"training {inputs.unit}")
+        notes += [f"left out {left_out} that the validation set has too"] * (leaked > 0)
         return lambda: (pair for pair in cleaned_pairs(pairs_path) if pair not in known), validation, notes
     parts = split(lambda: cleaned_pairs(pairs_path), config.training.held_out or None)
     if not parts.held_out:
         raise HeedfulError(
-            f"no pair of {_names(inputs.training)} can be held out: their translations all recur",
+            f"no {inputs.unit} of {_names(inputs.training)} can be held out: their translations all recur",
             hint="give pairs to validate on: --validation FILES",
         )
-    notes = [f"held out {len(parts.held_out):,} pairs for validation, chosen by a hash of the source"]
+    notes = [
+        f"held out {counted(len(parts.held_out), inputs.unit)} for validation, chosen by a hash of the source"
+    ]
     if parts.leaks:
-        notes.append(f"left out {parts.leaks:,} pairs: held out, but training has their translation")
+        notes.append(
+            f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
+        )
     return parts.training, parts.held_out, notes
 
 
 def _given_validation(inputs: Inputs, config: RunConfig) -> tuple[list[Pair], list[str]]:
     """The pairs, and what was dropped of them."""
-    counts = CleaningReport()
+    counts = CleaningReport(unit=inputs.unit)
     records = inputs.records(inputs.validation)
     pairs = list(clean(records, config.cleaning, counts, trees=inputs.trees))
     if not pairs:
-        raise HeedfulError(f"{_names(inputs.validation)}: no usable pair to validate on")
-    return pairs, [f"of the validation pairs {line}" for line in counts.lines()[1:]]
+        raise HeedfulError(f"{_names(inputs.validation)}: no usable {inputs.unit} to validate on")
+    return pairs, [f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]]
 
 
 def _encoded(
@@ -216,13 +230,14 @@ def _encoded(
     folder: Path,
     model: Architecture,
     report: Reporter,
+    unit: str,
 ) -> list[str]:
     """Write the token store; says what was too long for the model."""
     kept = too_long = 0
     longest, trees = model.longest, model.trees
     with (
         StoreWriter(folder, LIMIT if trees else tokenizer.source.size, tokenizer.target.size) as writer,
-        report.task("encoding", unit="pairs") as task,
+        report.task("encoding", unit=f"{unit}s") as task,
     ):
         for chunk in _chunks(pairs(), ENCODED_AT_ONCE):
             sources = encoded_sources(tokenizer.source, [pair.read for pair in chunk])
@@ -236,9 +251,9 @@ def _encoded(
             task.advance(len(chunk))
     if not kept:
         raise HeedfulError(
-            f"every pair has more than {longest} tokens", hint="raise model.longest, or split the sentences"
+            f"every {unit} has more than {longest} tokens", hint="raise model.longest, or split the sentences"
         )
-    notes = [f"{kept:,} pairs to learn from; vocabulary {_vocabulary(tokenizer)}"]
+    notes = [f"{counted(kept, unit)} to learn from; vocabulary {_vocabulary(tokenizer)}"]
     return notes + [f"dropped {too_long:,}: more than {longest} tokens (model.longest)"] * (too_long > 0)
 
 
@@ -252,14 +267,14 @@ def _vocabulary(tokenizer: PairTokenizer) -> str:
     return f"{tokenizer.source.size:,} and {tokenizer.target.size:,}"
 
 
-def _measured(path: Path) -> CorpusSize:
+def _measured(path: Path, unit: str) -> CorpusSize:
     pairs = characters = 0
     alphabet: set[str] = set()
     for pair in cleaned_pairs(path):
         pairs += 1
         characters += len(pair.source) + len(pair.target)
         alphabet.update(pair.source, pair.target)
-    return CorpusSize(pairs, characters, len(alphabet))
+    return CorpusSize(pairs, characters, len(alphabet), unit)
 
 
 def _chunks(items: Iterable[Pair], size: int) -> Iterator[list[Pair]]:

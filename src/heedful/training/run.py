@@ -10,10 +10,11 @@ import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from heedful.bundle import Bundle, BundleConfig, load_parameters, read_tensors
+from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_tensors
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
@@ -22,7 +23,7 @@ from heedful.files import locked, read_json, write_json
 from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
 from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
-from heedful.progress import Reporter
+from heedful.progress import Reporter, counted
 from heedful.text.sentences import split_sentences
 from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
@@ -45,16 +46,25 @@ SEVERAL_SENTENCES = 0.05
 """Share of sources with more than one sentence from which a model is taken to know what to do with them."""
 
 
-def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
-    """Write down what is to be done, so that it can be taken up again after anything."""
+class Begun(NamedTuple):
+    """What ``begin`` wrote down."""
+
+    inputs: Inputs
+    settings: Settings
+    told: Settings
+    threads: int
+
+
+def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
+    """Write down what is to be done, so that it can be taken up again after anything.
+
+    ``told`` are the settings that the user gave; others came with the task.
+    """
     training = folder / "training"
     others = [path for path in folder.iterdir() if path != training] if folder.is_dir() else []
     learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
     if others or learned or (folder.exists() and not folder.is_dir()):
-        raise HeedfulError(
-            f"{folder} exists already",
-            hint=f"go on with it: heedful train --resume {folder}" if learned else "name another folder",
-        )
+        raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
     if training.is_dir():  # left by a start that learned nothing
         with locked(training):
             shutil.rmtree(training)
@@ -67,21 +77,28 @@ def begin(folder: Path, inputs: Inputs, settings: Settings) -> None:
             "validation": [_lasting(path) for path in inputs.validation],
             "languages": inputs.languages,
             "settings": settings,
+            "told": told,
             "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
         },
     )
 
 
-def forget_unprepared(folder: Path) -> None:
-    """Remove a run that failed before it had anything to keep, so that the corrected command can be given."""
-    if not (folder / "training" / "data" / "prepared.json").exists():
+def _instead(folder: Path, learned: bool) -> str:
+    if (folder / WEIGHTS).exists():
+        return "a finished model is there: name another folder (-o)"
+    return f"go on with it: heedful train --resume {folder}" if learned else "name another folder (-o)"
+
+
+def forget_unlearned(folder: Path) -> None:
+    """Remove a run that failed before it learned anything, so that the corrected command can be given."""
+    if not checkpoints(folder / "training" / "checkpoints"):
         shutil.rmtree(folder / "training")
         with suppress(OSError):  # not ours alone after all
             folder.rmdir()
 
 
-def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
-    """What ``begin`` wrote down: files, settings and threads."""
+def read_run(folder: Path) -> Begun:
+    """What was begun in a folder."""
     path = folder / "training" / "run.json"
     if not path.is_file():
         raise HeedfulError(
@@ -92,10 +109,12 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
     try:
         languages = (run["languages"][0], run["languages"][1]) if run["languages"] else None
         settings = dict(run["settings"])
+        told = dict(run.get("told", settings))  # an older Heedful did not tell them apart
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
-        return Inputs(training, validation, languages, plain, trees), settings, int(run["threads"])
+        inputs = Inputs(training, validation, languages, plain, trees)
+        return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
@@ -103,20 +122,13 @@ def read_run(folder: Path) -> tuple[Inputs, Settings, int]:
 def carry_on(folder: Path, choose: Choice, report: Reporter) -> Bundle:
     """Do all that is still to do of the run in ``folder``, and write the model."""
     started = time.monotonic()
-    inputs, settings, threads = read_run(folder)
+    begun = read_run(folder)
     with locked(folder / "training"):
-        return _carried_on(folder, inputs, settings, threads, choose, report, started)
+        return _carried_on(folder, begun, choose, report, started)
 
 
-def _carried_on(
-    folder: Path,
-    inputs: Inputs,
-    settings: Settings,
-    threads: int,
-    choose: Choice,
-    report: Reporter,
-    started: float,
-) -> Bundle:
+def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, started: float) -> Bundle:
+    inputs, settings, threads = begun.inputs, begun.settings, begun.threads
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
     data, chosen = folder / "training" / "data", checking_vectors(choose)
@@ -125,7 +137,7 @@ def _carried_on(
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
     model = new_predictor(prepared).to(device)
-    report.say(f"{model.parameter_count():,} parameters on {device}, {threads} threads")
+    report.say(f"{model.parameter_count():,} parameters on {device}, {counted(threads, 'thread')}")
     if not checkpoints(folder / "training" / "checkpoints"):
         start_from_vectors(model, prepared.tokenizer, training, report)
         if training.encoder_from:
@@ -134,7 +146,7 @@ def _carried_on(
     if not run.state.update and run.budget.prepared >= NO_TIME_LEFT:
         raise HeedfulError(
             f"preparing took {run.budget.spent:.0f} s of the {run.budget.seconds:.0f} s there are for all",
-            hint="give more time (--time 30m), or fewer pairs",
+            hint="train anew with more time (--time 30m), or with fewer pairs",
         )
     if run.ended:
         report.say("all updates were done already; writing the model again")
