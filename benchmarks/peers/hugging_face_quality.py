@@ -4,7 +4,8 @@
 
 The same loop as hugging_face.py, with a schedule: AdamW at 5e-4, warm-up of 500 updates, then down to zero
 at the end of the time. TEST holds the pieces of the sources. Every few minutes of training a line goes to
-RESULTS: the minutes of CPU time and the ids of each greedy translation. Translating does not count as training time.
+RESULTS: the minutes of CPU time and the ids of each greedy translation. Neither translating nor other work
+on the machine counts as training time.
 """
 
 import json
