@@ -83,7 +83,7 @@ def _budget(options: CompareOptions) -> Settings:
     if options.time is None:
         batch = settings.get("batches", {}).get("tokens", PRESETS[options.preset]().batches.tokens)
         updates = options.updates or max(1, round((options.tokens or 0) / batch))
-        settings = merged({"training": {"updates": updates, "epochs": 100_000, "patience": 0}}, settings)
+        settings = merged({"training": {"updates": updates, "patience": 0}}, settings)
     return settings
 
 
