@@ -30,8 +30,8 @@ def paragraphs(records: Iterable[Record], size: ParagraphSize, report: CleaningR
     """Pairs of paragraphs, in the order of the lines; ``report`` counts the lines, kept and dropped.
 
     >>> lines = [Record("a", n, f"one {n}", f"eins {n}") for n in (1, 2, 3)]
-    >>> list(paragraphs(lines, ParagraphSize(2), CleaningReport()))
-    [Pair(source='one 1 one 2', target='eins 1 eins 2'), Pair(source='one 3', target='eins 3')]
+    >>> [pair.target for pair in paragraphs(lines, ParagraphSize(2), CleaningReport())]
+    ['eins 1 eins 2', 'eins 3']
     """
     waiting: list[Pair] = []
     origin = ""
