@@ -18,6 +18,8 @@ class SearchConfig(Config):
     """Scores are divided by ((5 + length) / 6) ^ this [alpha]; 0 favours short translations."""
     extra_length: int = Field(50, ge=1, le=100_000)
     """A translation has at most the length of the source plus this many tokens, its end included."""
+    language: str = ""
+    """Language to translate into, of a model that knows several; empty for its usual one."""
     n_best: int = Field(1, ge=1, le=100)
     """Translations returned for each sentence."""
     temperature: float = Field(1.0, ge=1e-4, le=100)
