@@ -47,6 +47,12 @@ def _write_argos(bundle: Bundle, path: Path, options: ExportOptions) -> list[str
     return export_argos(bundle, path, languages, options.quantization or "int8")
 
 
+def _write_onnx(bundle: Bundle, path: Path, options: ExportOptions) -> list[str]:
+    from heedful.interop.onnx import export_onnx
+
+    return export_onnx(bundle, path)
+
+
 FORMATS: dict[str, Format] = {
     "ctranslate2": Format(
         _write_ctranslate2,
@@ -57,6 +63,10 @@ FORMATS: dict[str, Format] = {
         _write_argos,
         "install it: argospm install {output}; LibreTranslate then offers it too",
         takes=("quantization", "languages"),
+    ),
+    "onnx": Format(
+        _write_onnx,
+        "{output}/README.md has a program that translates with it (pip install onnxruntime sentencepiece)",
     ),
 }
 
