@@ -60,8 +60,6 @@ def check_new(path: Path) -> None:
     """An error if something is there, or nothing can be."""
     if path.exists() or path.is_symlink():
         raise HeedfulError(f"{path} exists already", hint="name another, or remove it first")
-    if not path.name:
-        raise HeedfulError(f"{str(path)!r} is no name for a file or folder")
     check_writable(path)
 
 

@@ -120,6 +120,8 @@ def test_a_package_needs_languages(tmp_path: Path) -> None:
     with pytest.raises(HeedfulError, match="must say its languages") as error:
         export_argos(nameless, tmp_path / "a.argosmodel")
     assert "--languages en-fr" in str(error.value.hint)
+    with pytest.raises(HeedfulError, match="no language has the code"):
+        export_argos(nameless, tmp_path / "a.argosmodel", ("en", "../fr"))
     export_argos(nameless, tmp_path / "a.argosmodel", ("pt-BR", "eo"))
     metadata = zipfile.ZipFile(tmp_path / "a.argosmodel").read("translate-pt-BR_eo-1_0/metadata.json")
     assert b'"from_name": "Portuguese (Brazil)"' in metadata

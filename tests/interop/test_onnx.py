@@ -18,17 +18,16 @@ from heedful.decoding.config import SearchConfig
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.interop import onnx as exporting
-from heedful.interop.onnx import OPSET, export_onnx, why_not, write_graphs
+from heedful.interop.onnx import OPSET, export_onnx, why_not
+from heedful.interop.onnx_graphs import SourceReader, TokenWriter, without_tables
 from heedful.interop.onnx_run import Graphs
 from heedful.interop.samples import ended
 from heedful.model.config import ModelConfig
 from tests.inspection.models import new_bundle
 from tests.interop.learned import PAIRS, SENTENCES, learned
 
-QUICK: dict[str, dict[str, Any]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "rotary": {"positions": "rotary", "norm": "pre", "normalization": "rms", "gated": True},
-}
-LONGER: dict[str, dict[str, Any]] = {
     "relative": {"positions": "relative", "relative_distance": 3, "activation": "gelu"},
     "alibi": {"positions": "alibi", "scaled_attention": False, "attention_bias": False},
     "learned": {"positions": "learned", "longest": 64, "tie_output": False},
@@ -54,10 +53,10 @@ def stepwise(graphs: Graphs, source: np.ndarray, target: np.ndarray) -> np.ndarr
     return np.stack(found, axis=1)
 
 
-def agrees(bundle: Bundle, graphs: Graphs) -> None:
+def agrees(bundle: Bundle, graphs: Graphs, longest: int) -> None:
     """Word by word with a cache, for sentences of many lengths: as our model at once and without one."""
     torch.manual_seed(2)
-    sources = [torch.randint(300, 600, (length,)).tolist() for length in (1, 11, 40)]
+    sources = [torch.randint(300, 600, (length,)).tolist() for length in (1, 11, longest)]
     targets = [torch.randint(300, 600, (length,)).tolist() for length in (37, 5, 1)]
     source, target = torch.tensor(ended(sources)), torch.tensor(ended(targets))
     before = torch.cat([torch.zeros_like(target[:, :1]), target[:, :-1]], dim=1)
@@ -75,22 +74,32 @@ def agrees(bundle: Bundle, graphs: Graphs) -> None:
 
 
 def test_the_paper(folder: Path) -> None:
-    agrees(learned(), Graphs(folder))
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_a_variant(name: str, tmp_path: Path) -> None:
-    bundle = new_bundle("bpe", layers=(1, 1), heads=5, **QUICK[name])
-    write_graphs(bundle, tmp_path)
-    agrees(bundle, Graphs(tmp_path))
+    agrees(learned(), Graphs(folder), longest=300)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LONGER)
-def test_more_variants(name: str, tmp_path: Path) -> None:
-    bundle = new_bundle("bpe", layers=(2, 2), heads=5, **LONGER[name])
+@pytest.mark.parametrize("name", VARIANTS)
+def test_every_variant(name: str, tmp_path: Path) -> None:
+    bundle = new_bundle("bpe", layers=(2, 2), heads=5, **VARIANTS[name])
     export_onnx(bundle, tmp_path / "out")
-    agrees(bundle, Graphs(tmp_path / "out"))
+    agrees(bundle, Graphs(tmp_path / "out"), longest=40)
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_what_becomes_a_graph_is_the_model(name: str) -> None:
+    """Before it is traced: without ready tables, beyond the positions that they have, and in two parts."""
+    bundle = new_bundle("bpe", layers=(2, 2), heads=5, **VARIANTS[name])
+    model, other = bundle.model, without_tables(bundle.model)
+    longest = bundle.config.model.longest if bundle.config.model.ends else 300
+    torch.manual_seed(4)
+    source = torch.tensor(ended([torch.randint(300, 600, (length,)).tolist() for length in (5, longest - 1)]))
+    with torch.inference_mode():
+        ours, memory = model.start(source), SourceReader(other)(source)
+        past = [each[:, :, :0] for each in memory]
+        for tokens in (torch.tensor([0, 0]), torch.tensor([301, 302]), torch.tensor([303, 1])):
+            expected, ours = model.step(tokens, ours)
+            logits, past = TokenWriter(other)(tokens, source, memory, past)
+            torch.testing.assert_close(logits.log_softmax(-1), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_the_program_of_the_readme_translates_as_we_do(folder: Path) -> None:

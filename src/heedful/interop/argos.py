@@ -6,6 +6,7 @@ what it does not know it leaves as it is. So models with two vocabularies go in 
 """
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,6 +22,7 @@ VERSION = "1.0"
 """Of the package, and of the oldest Argos Translate that reads it."""
 LONGEST = 1024
 """Tokens of the longest sentence that Argos Translate gives to a model."""
+_CODE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _README = """# {from_name} to {to_name}
 
 A translation model for Argos Translate and LibreTranslate, made by Heedful (weights: {quantization}).
@@ -42,6 +44,9 @@ def export_argos(
             "a package must say its languages, and this model does not know them",
             hint="name them: --languages en-fr (source-target)",
         )
+    for code in found:
+        if not _CODE.fullmatch(code):
+            raise HeedfulError(f"no language has the code {code!r}", hint="write a code such as fr or pt-BR")
     spm = spm_bytes(bundle.tokenizer.source)
     with TemporaryDirectory(dir=path.parent) as aside:
         model = Path(aside)

@@ -68,6 +68,8 @@ def export_pieces(bundle: Bundle, folder: Path, quantization: str) -> None:
     reason = ctranslate2.why_not(model)
     if reason:
         raise refusal("a CTranslate2 model", reason, model, ctranslate2.CHOICES)
+    if not ctranslate2.is_installed():
+        raise HeedfulError("CTranslate2 is not installed", hint="pip install 'heedful[ctranslate2]'")
     ctranslate2.export(bundle, folder, quantization, tokens="pieces")
 
 
