@@ -39,29 +39,34 @@ def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPa
     assert len(told.getvalue().splitlines()) == 3
 
 
-def test_what_is_built_aside_is_whole_or_absent(tmp_path: Path) -> None:
-    wanted = tmp_path / "out"
-    with pytest.raises(RuntimeError), built_aside(wanted) as path:
-        path.mkdir()
-        (path / "half").write_text("a")
-        raise RuntimeError
-    assert not list(tmp_path.iterdir())
+def build(wanted: Path, *, broken: bool = False, meanwhile: bool = False) -> None:
+    """A folder with one file."""
     with built_aside(wanted) as path:
         path.mkdir()
-        (path / "whole").write_text("a")
+        (path / "file").write_text("ours")
         assert not wanted.exists()
-    assert [each.name for each in wanted.iterdir()] == ["whole"]
+        if broken:
+            raise RuntimeError
+        if meanwhile:
+            wanted.write_text("somebody else's")
+
+
+def test_what_is_built_aside_is_whole_or_absent(tmp_path: Path) -> None:
+    wanted = tmp_path / "out"
+    with pytest.raises(RuntimeError):
+        build(wanted, broken=True)
+    assert not list(tmp_path.iterdir())
+    build(wanted)
+    assert [each.name for each in wanted.iterdir()] == ["file"]
     assert list(tmp_path.iterdir()) == [wanted]
 
 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     wanted = tmp_path / "out"
-    with pytest.raises(HeedfulError, match="exists already"), built_aside(wanted) as path:
-        path.write_text("ours")
-        wanted.write_text("somebody else's")  # meanwhile
-    assert wanted.read_text() == "somebody else's"
-    with pytest.raises(HeedfulError, match="exists already"), built_aside(wanted):
-        pytest.fail("there was no room")
-    assert list(tmp_path.iterdir()) == [wanted]
-    with pytest.raises(HeedfulError, match="there is no folder"), built_aside(tmp_path / "no" / "out"):
-        pytest.fail("there was no folder")
+    for _ in range(2):  # it appears meanwhile; then it is there from the beginning
+        with pytest.raises(HeedfulError, match="exists already"):
+            build(wanted, meanwhile=True)
+        assert wanted.read_text() == "somebody else's"
+        assert list(tmp_path.iterdir()) == [wanted]
+    with pytest.raises(HeedfulError, match="there is no folder"):
+        build(tmp_path / "no" / "out")

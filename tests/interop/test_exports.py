@@ -46,6 +46,16 @@ def test_the_program_of_the_readme_translates_as_we_do(kind: str, tmp_path: Path
     assert ours[1] == PAIRS[1][1]  # it has learned something
 
 
+def test_the_documents_show_the_same_program(tmp_path: Path) -> None:
+    export_folder(learned(), tmp_path / "out")
+    documents = Path(__file__).parents[2] / "docs" / "export.md"
+    shown, written = (
+        re.sub(r"sentences = .*", "", program_of(path))
+        for path in (documents, tmp_path / "out" / "README.md")
+    )
+    assert shown == written
+
+
 @pytest.mark.parametrize("quantization", ["float16", "int16", "int8", "int8_float32"])
 def test_weights_can_be_smaller(quantization: str, tmp_path: Path) -> None:
     bundle = learned()
