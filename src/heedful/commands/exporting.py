@@ -1,5 +1,6 @@
 """``heedful export MODEL --to FORMAT -o OUT``: a model for other programs, whole or not at all."""
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,7 +30,7 @@ class Format(NamedTuple):
     write: Callable[[Bundle, Path, ExportOptions], list[str]]
     """Makes it at a path that is not there yet; returns what is to be said of it."""
     use: str
-    """How to use it; {output} stands for its path."""
+    """How to use it; {output} stands for its path, as a shell takes it."""
     takes: tuple[str, ...] = ()
     """Options that have a meaning for it."""
 
@@ -61,7 +62,8 @@ FORMATS: dict[str, Format] = {
     ),
     "argos": Format(
         _write_argos,
-        "install it: argospm install {output}; LibreTranslate then offers it too",
+        "install it: python -c 'import sys, argostranslate.package as p; p.install_from_path(sys.argv[1])' "
+        "{output}; Argos Translate and LibreTranslate then have it",
         takes=("quantization", "languages"),
     ),
     "onnx": Format(
@@ -82,7 +84,7 @@ def export_command(options: ExportOptions, report: Reporter) -> Iterator[str]:
         said = chosen.write(bundle, path, options)
     yield from said
     yield f"written: {options.output} ({_size(options.output)})"
-    yield chosen.use.format(output=options.output)
+    yield chosen.use.format(output=shlex.quote(str(options.output)))
 
 
 def _chosen(options: ExportOptions) -> Format:
