@@ -179,7 +179,12 @@ def test_what_is_refused_leaves_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("format_name", FORMATS)
+def test_the_help_names_every_format() -> None:
+    shown = " ".join(run_heedful("export", "--help").out.split())
+    assert all(re.search(rf"format: [^.]*\b{name}\b", shown) for name in FORMATS)
+
+
+@pytest.mark.parametrize("format_name", ["ctranslate2", "argos", "onnx"])
 @pytest.mark.parametrize("settings", [{"encoder_attention": "bigbird", "block": 4}, {"family": "gru"}])
 def test_models_that_cannot_be_expressed_are_refused_by_name(
     format_name: str, settings: dict[str, object], tmp_path: Path
