@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.files import write_bytes, write_json
+from heedful.errors import HeedfulError
+from heedful.files import built_aside, write_bytes, write_json
 from heedful.progress import Reporter
 
 
@@ -36,3 +37,36 @@ def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPa
     assert lines[2] == "reading: 3 of 3 letters, 0:00 left"
     assert list(Reporter(quiet=True).track("abc", "reading")) == ["a", "b", "c"]
     assert len(told.getvalue().splitlines()) == 3
+
+
+def build(wanted: Path, *, broken: bool = False, meanwhile: bool = False) -> None:
+    """A folder with one file."""
+    with built_aside(wanted) as path:
+        path.mkdir()
+        (path / "file").write_text("ours")
+        assert not wanted.exists()
+        if broken:
+            raise RuntimeError
+        if meanwhile:
+            wanted.write_text("somebody else's")
+
+
+def test_what_is_built_aside_is_whole_or_absent(tmp_path: Path) -> None:
+    wanted = tmp_path / "out"
+    with pytest.raises(RuntimeError):
+        build(wanted, broken=True)
+    assert not list(tmp_path.iterdir())
+    build(wanted)
+    assert [each.name for each in wanted.iterdir()] == ["file"]
+    assert list(tmp_path.iterdir()) == [wanted]
+
+
+def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+    wanted = tmp_path / "out"
+    for _ in range(2):  # it appears meanwhile; then it is there from the beginning
+        with pytest.raises(HeedfulError, match="exists already"):
+            build(wanted, meanwhile=True)
+        assert wanted.read_text() == "somebody else's"
+        assert list(tmp_path.iterdir()) == [wanted]
+    with pytest.raises(HeedfulError, match="there is no folder"):
+        build(tmp_path / "no" / "out")
