@@ -20,7 +20,7 @@ LAYERS = [
     {"page"},
     {"api"},
     {"choosing", "loading"},
-    {"presets", "inspection", "interop"},
+    {"presets", "inspection", "interop", "documents"},
     {"training", "engines"},
     {"bundle"},
     {"corpora", "decoding", "evaluation"},
