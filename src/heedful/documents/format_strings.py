@@ -50,7 +50,8 @@ _PATTERNS = {
 """Others (awk, elisp, lua, pascal, tcl, ...) are written as printf's."""
 _SUFFIX = "-format"
 _TECHNICAL = re.compile(
-    r"(?<![\w-])--?[A-Za-z][\w-]*(?:=[\w.,\[\]-]+)?(?![\w-])|\w+(?:_\w+)+|(?<![\w/])(?:\.{0,2}/[\w.-]+){2,}"
+    r"(?<![\w-])--?[A-Za-z][\w-]*+(?:\[?=\[?\+?\]?[\w.,|-]*+\]?|\[\w+\])?"
+    r"|\w+(?:_\w+)+(?:\(\))?|(?<![\w/])(?:\.{0,2}/[\w.-]+){2,}"
 )
 """Options of commands, names of variables, paths."""
 _UNNUMBERED = re.compile(r"%(?!\d+\$|%|\(|\{|\d{1,2}%|n$|L?\d{1,2}$).+|\{(?::[^{}]*)?\}", re.DOTALL)

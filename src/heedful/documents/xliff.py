@@ -22,6 +22,7 @@ from heedful.documents.xml_document import (
 NAMESPACE = "urn:oasis:names:tc:xliff:document:"
 _DRAFTS = {"new", "needs-translation", "needs-adaptation", "needs-l10n", "needs-review-adaptation"}
 _DRAFTS |= {"needs-review-l10n", "needs-review-translation"}
+_HEADER = "x-gettext-domain-header"
 _UNTRANSLATED = {"new", "needs-translation"}
 
 
@@ -46,7 +47,8 @@ class Xliff1Document(XmlDocument):
     def segments(self, file: XmlFile, unit: Element, wishes: Wishes) -> Iterator[Segment | bool]:
         """A unit is one segment; sentences that are marked in it are translated one by one."""
         source, target = unit.child("seg-source") or unit.child("source"), unit.child("target")
-        if unit.inherited("translate", "yes") == "no" or not visible(file, source):
+        header = unit.attributes.get("restype") == _HEADER
+        if header or unit.inherited("translate", "yes") == "no" or not visible(file, source):
             yield False
             return
         assert source is not None

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from html import escape, unescape
 from xml.parsers import expat
 
+from heedful.documents.accelerators import without_accelerator
 from heedful.documents.format_strings import FormatRules
-from heedful.documents.messages import text_items, translate_items
+from heedful.documents.messages import text_items, translate_items, translate_message
 from heedful.text.inline_tags import Item, collapsed
 from heedful.text.spans import has_letters
 from heedful.text.translated import Rounds
@@ -94,6 +95,9 @@ def translate_content(raw: str, rules: FormatRules, *, preserve: bool = False) -
     parts = tokens(raw)
     if not any(has_letters(part.text) for part in parts):
         return raw
+    if len(parts) == 1 and without_accelerator(parts[0].text)[1]:
+        message = yield from translate_message(parts[0].text, rules)
+        return None if message is None else written(message)
     collapse = not preserve and _INDENTED.search(raw) is not None
     results: list[str] = []
     for piece in _pieces(parts):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from heedful.text.links import Link
-from heedful.text.spans import Rules, Span, has_letters, is_whole, placeholder_ranges
+from heedful.text.spans import Rules, Span, has_letters, in_word, is_whole, placeholder_ranges
 from heedful.text.translated import (
     Alignment,
     Piece,
@@ -76,13 +76,23 @@ class _Gap(NamedTuple):
 def _gaps(source: Spanned) -> list[_Gap]:
     starts = [0, *(span.end for span in source.spans)]
     ends = [*(span.start for span in source.spans), len(source.text)]
-    return [_gap(source.text[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [
+        _gap(source.text[start:end], begins=not start, ends=end == len(source.text))
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
-def _gap(text: str) -> _Gap:
-    body = text.rstrip()
+def _gap(text: str, *, begins: bool, ends: bool) -> _Gap:
+    """A gap without the white space around it and the brackets and quotes that are joined to spans."""
+    start, end = 0, len(text)
+    while not begins and start < end and not (text[start].isspace() or in_word(text[start])):
+        start += 1
+    while not ends and start < end and not (text[end - 1].isspace() or in_word(text[end - 1])):
+        end -= 1
+    body = text[start:end].rstrip()
     core = body.lstrip(f"{_CLOSING} \t\r\n\u00a0\u2028\u2029\u3000")
-    return _Gap(body[: len(body) - len(core)], core, text[len(body) :])
+    start += len(body) - len(core)
+    return _Gap(text[:start], core, text[start + len(core) :])
 
 
 def _without_translating(source: Spanned, rules: Rules) -> Placed | None:

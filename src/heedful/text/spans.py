@@ -207,10 +207,11 @@ def is_whole(text: str, start: int, end: int) -> bool:
 def _in_one_word(before: str, after: str) -> bool:
     if is_spaceless(before) or is_spaceless(after):
         return unicodedata.category(after).startswith("M")
-    return _in_word(before) and _in_word(after)
+    return in_word(before) and in_word(after)
 
 
-def _in_word(character: str) -> bool:
+def in_word(character: str) -> bool:
+    """Whether a character belongs to words: letters, digits, and what is written over or under them."""
     return character.isalnum() or character in "_\u200c\u200d" or unicodedata.category(character)[0] == "M"
 
 
