@@ -79,6 +79,10 @@ class FormatRules(Rules):
         """Whether placeholders that take the next argument follow one another as in the source."""
         return _unnumbered(source) == _unnumbered(target)
 
+    def is_invention(self, answer: str) -> bool:
+        """A placeholder that the source has not would be an error of the program."""
+        return bool(self.placeholder_ranges(answer))
+
     def is_faithful(self, source: str, target: str) -> bool:
         """Whether a translation has just what must be kept, and in an order that programs accept."""
         kept = [[text[start:end] for start, end in self.kept_ranges(text)] for text in (source, target)]

@@ -21,6 +21,8 @@ _ENTRY = re.compile(
 )
 _MARKUP = re.compile(rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?[\s\0]*<")
 
+_DAMAGED = re.compile(rb"<\?xml [^>]*\?>\s*(?:<![^>]*>\s*)*<(?:\w+:)?(tmx|xliff)[\s>]")
+
 
 def recognised(path: Path) -> Callable[[Path], Document] | None:
     """What reads the file as a document; None if it is plain text, or no file that can be read twice."""
@@ -66,4 +68,7 @@ def _root(head: bytes) -> str:
     parser.StartElementHandler = start
     with suppress(_FoundError, expat.ExpatError, LookupError, ValueError):
         parser.Parse(head, False)
-    return found[0] if found else ""
+    if found:
+        return found[0]
+    damaged = _DAMAGED.match(head)  # such as an encoding that is not known: whoever reads it will say so
+    return damaged[1].decode() if damaged else ""

@@ -249,7 +249,8 @@ def _find_place(box: Box, alignment: Alignment, spans: Sequence[Range], places: 
     own = alignment.carried(box.start, box.end)
     if own is None:
         return False
-    all_places = [own, *(child.place for child in box.children if child.kind != "point")]
+    touched = [place for place in places if place[0] < own[1] and own[0] < place[1]]  # no tag inside a span
+    all_places = [own, *touched, *(child.place for child in box.children if child.kind != "point")]
     box.place = (min(start for start, _ in all_places), max(end for _, end in all_places))
     return True
 

@@ -125,6 +125,8 @@ def _translated_core(gap: _Gap, answer: Translated, rules: Rules) -> Piece:
 def _accepted(source: Spanned, answer: Translated, rules: Rules) -> Placed | None:
     """The translation with the glossary's terms put in; None if it does not have what it must."""
     if not source.spans:
+        if rules.is_invention(answer.text):
+            return None
         return Placed(answer.text, answer.links, (), answer.complete)
     ranges = _Finder(source, answer).find(rules)
     return None if ranges is None else _written(source, answer, ranges)

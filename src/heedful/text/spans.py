@@ -112,6 +112,10 @@ class Rules:
         """Whether what is kept, as it follows one another in the source, may do so in the translation."""
         return True
 
+    def is_invention(self, answer: str) -> bool:
+        """Whether the translation of a text in which nothing is kept has something that it must not have."""
+        return False
+
     def is_kept(self, text: str) -> bool:
         """Whether a text is, as a whole, one thing to keep."""
         return self.kept_ranges(text) == [(0, len(text))]
