@@ -11,7 +11,7 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"cli_exports"},
+    {"cli_exports", "cli_translate"},
     {"cli_family"},
     {"cli_corpus"},
     {"demo", "commands"},
@@ -20,7 +20,7 @@ LAYERS = [
     {"page"},
     {"api"},
     {"choosing", "loading"},
-    {"presets", "inspection", "interop"},
+    {"presets", "inspection", "interop", "documents"},
     {"training", "engines"},
     {"bundle"},
     {"corpora", "decoding", "evaluation"},

@@ -13,7 +13,8 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_exports import export
-from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
+from heedful.cli_family import Device, Engine, Model, Quiet, compare, fill, generate
+from heedful.cli_translate import translate
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -27,11 +28,6 @@ app = typer.Typer(
 app.add_typer(corpus_app, name="corpus")
 for verb in (compare, generate, fill, export):
     app.command()(verb)
-
-Engine = Annotated[
-    str,
-    typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
-]
 
 
 @app.callback(invoke_without_command=True)
@@ -129,55 +125,7 @@ def train(
         print(line)
 
 
-@app.command()
-def translate(
-    model: Model,
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; else --input, else stdin.")] = None,
-    source: Annotated[Path | None, typer.Option("--input", "-i", help="A file, a text a line.")] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
-    form: Annotated[str, typer.Option("--format", help="text, tsv (line, rank, score, text) or jsonl.")] = "",
-    beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
-    n_best: Annotated[int | None, typer.Option(help="Translations for each text.")] = None,
-    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
-    temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
-    prefix: Annotated[str, typer.Option(help="What each translation must start with.")] = "",
-    stream: Annotated[bool, typer.Option("--stream", help="Print word by word (greedy).")] = False,
-    scores: Annotated[bool, typer.Option("--scores", help="As TSV: line, rank, score, text.")] = False,
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="TSV with a last column of word links, 0-0 1-2 ...")
-    ] = False,
-    engine: Engine = "auto",
-    workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
-    settings: Set = [],  # noqa: B006
-    device: Device = "auto",
-    quiet: Quiet = False,
-) -> None:
-    """Translate texts, a file, or standard input, line by line."""
-    from heedful.commands.translate import TranslateOptions, translate_command
-    from heedful.progress import Reporter
-
-    given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
-    search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
-    if sample:
-        search["method"] = "sample"
-    options = TranslateOptions(
-        model,
-        tuple(texts or ()),
-        source,
-        output,
-        form,
-        prefix,
-        stream,
-        device,
-        search,
-        tuple(settings),
-        engine,
-        workers,
-        scores,
-        alignments,
-    )
-    translate_command(options, Reporter(quiet=quiet))
+app.command()(translate)
 
 
 @app.command()

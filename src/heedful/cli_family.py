@@ -9,6 +9,10 @@ from heedful.cli_corpus import Pairs, Set
 
 Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Engine = Annotated[
+    str,
+    typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 

@@ -20,11 +20,10 @@ from heedful.server.parameters import well_formed
 from heedful.server.rates import CLIENTS, RateLimit
 from heedful.server.refusal import RefusedError
 from heedful.server.remembering import Memory
-from heedful.server.rounds import together
 from heedful.server.texts import LONG, _alignment, in_thread_if_long, split_lines
 from heedful.server.waiting import Work
 from heedful.text.sentences import Segment, split_sentences
-from heedful.text.translated import Rounds, Translated, drive
+from heedful.text.translated import Rounds, Translated, drive, together
 from tests.server.engines import FakeEngine
 
 

@@ -323,3 +323,10 @@ def test_long_and_deep_html_takes_no_time(unit: str) -> None:
     begun = time.process_time()
     html(unit * (50_000 // len(unit)))
     assert time.process_time() - begun < 3
+
+
+def test_no_tag_goes_inside_a_placeholder() -> None:
+    """Punctuation around a word is left out of a tag, but not the braces of a placeholder."""
+    crossed = Translated("{name} gras", ((0, 0), (1, 1)))
+    found = drive(translate_html("<b>bold</b> {name}", Rules()), lambda texts: [crossed] * len(texts))
+    assert found.text == "<b>{name}</b> gras"

@@ -10,12 +10,14 @@ from typing import Any, TextIO
 from uuid import uuid4
 
 from heedful.bundle import PARTS, Bundle
+from heedful.commands.documents import DocumentOptions, translate_document
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.commands.resuming import by_column, by_field, by_order, of_file, resumed
 from heedful.corpora.filters import clean_sentence
 from heedful.corpora.formats import check_readable
 from heedful.corpora.lines import STANDARD_INPUT, count_lines, read_lines
 from heedful.decoding.config import SearchConfig
+from heedful.documents.filling import Document
 from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
@@ -46,11 +48,13 @@ class TranslateOptions:
     workers: int = 0
     scores: bool = False
     alignments: bool = False
+    document: DocumentOptions | None = None
 
 
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
     """Translate what is given; to standard output or a file."""
     _check(options)
+    document = _document(options)
     for text in options.texts:
         if len(text) < 200 and Path(text).is_file():
             report.warn(f"{text!r} is translated as a text; for the file of that name write -i {text}")
@@ -58,6 +62,12 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         options.model, device=options.device, engine=engine_name(options.engine), workers=options.workers
     )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
+    if document:
+        report.say(f"engine: {engine.name}")
+        output = options.output and _place(options.output)
+        told = options.document or DocumentOptions()
+        translate_document(document, engine, search, output, told, report)
+        return
     lines = _given(options, report)
     treeless = _Treeless(engine.bundle)
     if engine.bundle.config.model.trees:
@@ -201,6 +211,31 @@ def _check(options: TranslateOptions) -> None:
         check_writable(_place(options.output))
         if options.source and _place(options.output) == options.source.resolve():
             raise HeedfulError("--output would overwrite --input", hint="name another file")
+
+
+def _document(options: TranslateOptions) -> Document | None:
+    """The input as a localisation file, if it is one; --format says that it is lines of text."""
+    read = None
+    if options.source and options.source != STANDARD_INPUT and not options.form:
+        from heedful.documents.recognition import recognised
+
+        read = recognised(options.source)
+    if read is None:
+        if options.document:
+            raise HeedfulError(
+                "--again, --mark and --languages belong to PO, TMX and XLIFF files",
+                hint="give one with --input, or leave them out",
+            )
+        return None
+    told = options.search or {}
+    if options.prefix or options.stream or options.scores or options.alignments or "n_best" in told:
+        raise HeedfulError(
+            "--prefix, --stream, --n-best, --scores and --alignments do not go with a localisation file",
+            hint="leave them out; or take the file as lines of text: --format text",
+        )
+    (options.document or DocumentOptions()).check()
+    assert options.source is not None
+    return read(options.source)
 
 
 def _place(output: Path) -> Path:

@@ -15,7 +15,7 @@ from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
 from heedful.server.refusal import malformed
-from heedful.server.rounds import driven, together
+from heedful.server.rounds import driven
 from heedful.server.state import Server
 from heedful.server.texts import Manner, in_thread_if_long, translate_texts
 from heedful.server.waiting import Admission
@@ -24,7 +24,7 @@ from heedful.text.links import Link
 from heedful.text.markup import translate_html
 from heedful.text.protection import translate_protected
 from heedful.text.spans import Rules
-from heedful.text.translated import Rounds, Translated
+from heedful.text.translated import Rounds, Translated, together
 
 AUTO = "auto"
 PORTION = 8_000

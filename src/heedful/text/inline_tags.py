@@ -6,7 +6,7 @@ of each other as they were, or ``put_back`` refuses, and each part is translated
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape, unescape
 from itertools import pairwise
@@ -220,10 +220,13 @@ def laid_out(items: Sequence[Item]) -> Layout | None:
     return Layout(writer.text.rstrip(), writer.root.children, writer.places)
 
 
-def put_back(layout: Layout, spans: Sequence[Range], placed: Placed) -> str | None:
+def put_back(
+    layout: Layout, spans: Sequence[Range], placed: Placed, write: Callable[[str], str] = written
+) -> str | None:
     """The translation with the tags in it; None if the links do not say where they go.
 
-    ``spans`` are the ranges whose new places ``placed`` knows; what is kept is in them.
+    ``spans`` are the ranges whose new places ``placed`` knows; what is kept is in them. ``write`` says how
+    text is written between tags.
     """
     known = placed.links and not is_spaceless(layout.text) and not is_spaceless(placed.text)
     if not known and any(box.kind != "kept" for box in layout.boxes):
@@ -232,7 +235,7 @@ def put_back(layout: Layout, spans: Sequence[Range], placed: Placed) -> str | No
     root = Box("element", "", 0, len(layout.text), children=layout.boxes, place=(0, len(placed.text)))
     if not all(_find_place(box, alignment, spans, placed.places) for box in reversed(layout.places)):
         return None
-    return _rendered(root, placed.text, alignment) if _is_orderly([root, *layout.places]) else None
+    return _rendered(root, placed.text, alignment, write) if _is_orderly([root, *layout.places]) else None
 
 
 def _find_place(box: Box, alignment: Alignment, spans: Sequence[Range], places: Sequence[Range]) -> bool:
@@ -246,7 +249,8 @@ def _find_place(box: Box, alignment: Alignment, spans: Sequence[Range], places: 
     own = alignment.carried(box.start, box.end)
     if own is None:
         return False
-    all_places = [own, *(child.place for child in box.children if child.kind != "point")]
+    touched = [place for place in places if place[0] < own[1] and own[0] < place[1]]  # no tag inside a span
+    all_places = [own, *touched, *(child.place for child in box.children if child.kind != "point")]
     box.place = (min(start for start, _ in all_places), max(end for _, end in all_places))
     return True
 
@@ -260,14 +264,14 @@ def _is_orderly(boxes: Sequence[Box]) -> bool:
     return True
 
 
-def _rendered(box: Box, text: str, alignment: Alignment) -> str:
+def _rendered(box: Box, text: str, alignment: Alignment, write: Callable[[str], str]) -> str:
     """What stands between the tags of a box."""
     for child in box.children:
         if child.kind == "point":
             child.place = _point_place(child, box, alignment)
     parts, (place, end) = [], box.place
     for child in sorted(box.children, key=lambda child: child.place):
-        parts.append(written(text[place : child.place[0]]))
+        parts.append(write(text[place : child.place[0]]))
         place = max(place, child.place[1])
         if child.kind == "point":
             apart = child.separates or child.before or child.after
@@ -277,8 +281,8 @@ def _rendered(box: Box, text: str, alignment: Alignment) -> str:
         elif child.kind == "kept":
             parts.append(child.opening)
         else:
-            parts += [child.opening, _rendered(child, text, alignment), child.closing]
-    return "".join([*parts, written(text[place:end])])
+            parts += [child.opening, _rendered(child, text, alignment, write), child.closing]
+    return "".join([*parts, write(text[place:end])])
 
 
 def _point_place(point: Box, parent: Box, alignment: Alignment) -> Range:

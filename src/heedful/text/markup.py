@@ -1,30 +1,17 @@
 """Translation of HTML, documents and fragments: every tag and attribute stays, only the text changes.
 
-The text of a block (a paragraph, a cell) is translated as a whole with its inline tags out, and they go back
-by the links; where links are missing or would make tags cross, each part is translated by itself. Kept as
-they are: attributes (title, alt, placeholder too), comments, scripts, styles, <pre>, <code> and its like,
-translate="no", class "notranslate". The rule to remember: what is not translated is copied.
+The text of a block (a paragraph, a cell) is a run (heedful.text.runs). Kept as they are: attributes (title,
+alt, placeholder too), comments, scripts, styles, <pre>, <code> and its like, translate="no", class
+"notranslate". The rule to remember: what is not translated is copied.
 """
 
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import dataclass
 
 from heedful.text.html_tokens import Token, extents, html_tokens, names
-from heedful.text.inline_tags import (
-    Item,
-    Layout,
-    folded,
-    kept_item,
-    laid_out,
-    peeled,
-    put_back,
-    text_items,
-    translatable,
-    written,
-)
-from heedful.text.protection import Rules, Spanned, translate_protected, translate_spans
-from heedful.text.spans import has_letters
-from heedful.text.translated import Placed, Rounds, Translated
+from heedful.text.inline_tags import Item, kept_item, text_items
+from heedful.text.protection import Rules
+from heedful.text.runs import Run, translate_runs
+from heedful.text.translated import Rounds, Translated
 
 _BLOCKS = names(
     """address article aside blockquote body caption center col colgroup dd details dialog dir div dl dt
@@ -53,86 +40,11 @@ def translate_html(html: str, rules: Rules, kept_tags: Set[str] = frozenset()) -
     >>> drive(translate_html("<p>the <b>black</b> cat<br></p>", Rules()), french).text
     '<p>le chat <b>noir</b><br></p>'
     """
-    chunks = [
-        chunk if isinstance(chunk, str) else _Run.of(chunk, rules) for chunk in _chunks(html, kept_tags)
-    ]
-    runs = [chunk for chunk in chunks if isinstance(chunk, _Run) and chunk.has_letters]
-    whole = [(run, run.layout) for run in runs if run.layout]
-    sources = [Spanned(layout.text, rules.spans(layout.text, layout.kept)) for _, layout in whole]
-    for (run, _), source, placed in zip(
-        whole, sources, (yield from translate_spans(sources, rules)), strict=True
-    ):
-        run.take_whole(source, placed)
-    remaining = [run for run in runs if run.result is None]
-    parts = [part for run in remaining for part in run.parts()]
-    answers = iter((yield from translate_protected(parts, rules)))
-    for run in remaining:
-        run.take_parts(answers)
-    text = "".join(chunk if isinstance(chunk, str) else chunk.html for chunk in chunks)
+    chunks = [chunk if isinstance(chunk, str) else Run.of(chunk, rules) for chunk in _chunks(html, kept_tags)]
+    runs = [chunk for chunk in chunks if isinstance(chunk, Run)]
+    yield from translate_runs(runs, rules)
+    text = "".join(chunk if isinstance(chunk, str) else chunk.raw for chunk in chunks)
     return Translated(text, complete=all(run.complete for run in runs))
-
-
-@dataclass
-class _Run:
-    """Text and inline tags between two blocks."""
-
-    before: str
-    items: Sequence[Item]
-    after: str
-    layout: Layout | None
-    result: str | None = None
-    complete: bool = True
-
-    @classmethod
-    def of(cls, items: Sequence[Item], rules: Rules) -> "_Run":
-        """A run with what needs no translation apart."""
-        items = folded(items, rules)
-        first, end = peeled(items)
-        return cls(_raw(items[:first]), items[first:end], _raw(items[end:]), laid_out(items[first:end]))
-
-    @property
-    def has_letters(self) -> bool:
-        """Whether there is anything to translate."""
-        return any(item.kind == "text" and has_letters(item.text) for item in self.items)
-
-    @property
-    def html(self) -> str:
-        """The run as it is now."""
-        return self.before + (_raw(self.items) if self.result is None else self.result) + self.after
-
-    def take_whole(self, source: Spanned, placed: Placed) -> None:
-        """Take the translation of the text without tags, if they can be put back."""
-        assert self.layout is not None
-        self.complete = placed.complete
-        if placed.text == source.text:
-            self.result = _raw(self.items)
-        else:
-            self.result = put_back(self.layout, [(span.start, span.end) for span in source.spans], placed)
-
-    def parts(self) -> list[str]:
-        """The texts between the tags."""
-        cores = (translatable(item.text)[1] for item in self.items if item.kind == "text")
-        return [core for core in cores if core]
-
-    def take_parts(self, answers: Iterator[Translated]) -> None:
-        """Take the translations of the parts, whatever became of the whole."""
-        self.complete = True
-        self.result = "".join(
-            self._part(item, answers) if item.kind == "text" else item.raw for item in self.items
-        )
-
-    def _part(self, item: Item, answers: Iterator[Translated]) -> str:
-        lead, core, tail = translatable(item.text)
-        if not core:
-            return item.raw
-        answer = next(answers)
-        self.complete &= answer.complete
-        text = answer.text.strip()
-        return item.raw if text == core else written(lead + text + tail)
-
-
-def _raw(items: Sequence[Item]) -> str:
-    return "".join(item.raw for item in items)
 
 
 def _chunks(html: str, kept_tags: Set[str]) -> Iterator[str | list[Item]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from heedful.text.links import Link
-from heedful.text.spans import Rules, Span, has_letters, is_whole, placeholder_ranges
+from heedful.text.spans import Rules, Span, has_letters, in_word, is_whole, placeholder_ranges
 from heedful.text.translated import (
     Alignment,
     Piece,
@@ -49,7 +49,7 @@ def translate_protected(texts: Sequence[str], rules: Rules) -> Rounds[list[Trans
 
 def translate_spans(sources: Sequence[Spanned], rules: Rules) -> Rounds[list[Placed]]:
     """As ``translate_protected``, for spans already found; says where each of them stands in the result."""
-    results: list[Placed | None] = [_without_translating(source) for source in sources]
+    results: list[Placed | None] = [_without_translating(source, rules) for source in sources]
     first = [number for number, result in enumerate(results) if result is None]
     if first:
         answers = yield [sources[number].text for number in first]
@@ -61,7 +61,7 @@ def translate_spans(sources: Sequence[Spanned], rules: Rules) -> Rounds[list[Pla
         answers = yield [gap.core for gap in gaps]
         remaining = iter(zip(gaps, answers, strict=True))
         for number in second:
-            results[number] = _assembled(sources[number], remaining)
+            results[number] = _assembled(sources[number], remaining, rules)
     return [result for result in results if result is not None]
 
 
@@ -76,27 +76,37 @@ class _Gap(NamedTuple):
 def _gaps(source: Spanned) -> list[_Gap]:
     starts = [0, *(span.end for span in source.spans)]
     ends = [*(span.start for span in source.spans), len(source.text)]
-    return [_gap(source.text[start:end]) for start, end in zip(starts, ends, strict=True)]
+    return [
+        _gap(source.text[start:end], begins=not start, ends=end == len(source.text))
+        for start, end in zip(starts, ends, strict=True)
+    ]
 
 
-def _gap(text: str) -> _Gap:
-    body = text.rstrip()
+def _gap(text: str, *, begins: bool, ends: bool) -> _Gap:
+    """A gap without the white space around it and the brackets and quotes that are joined to spans."""
+    start, end = 0, len(text)
+    while not begins and start < end and not (text[start].isspace() or in_word(text[start])):
+        start += 1
+    while not ends and start < end and not (text[end - 1].isspace() or in_word(text[end - 1])):
+        end -= 1
+    body = text[start:end].rstrip()
     core = body.lstrip(f"{_CLOSING} \t\r\n\u00a0\u2028\u2029\u3000")
-    return _Gap(body[: len(body) - len(core)], core, text[len(body) :])
+    start += len(body) - len(core)
+    return _Gap(text[:start], core, text[start + len(core) :])
 
 
-def _without_translating(source: Spanned) -> Placed | None:
+def _without_translating(source: Spanned, rules: Rules) -> Placed | None:
     """The result for a text with spans and nothing to translate around them."""
     if not source.spans or any(has_letters(gap.core) for gap in _gaps(source)):
         return None
-    return _assembled(source, iter(()))
+    return _assembled(source, iter(()), rules)
 
 
-def _assembled(source: Spanned, answers: Iterator[tuple[_Gap, Translated]]) -> Placed:
+def _assembled(source: Spanned, answers: Iterator[tuple[_Gap, Translated]], rules: Rules) -> Placed:
     """Spans and the translations of the parts between them, in the order of the source."""
     pieces: list[Piece] = []
     for number, gap in enumerate(_gaps(source)):
-        core = _translated_core(*next(answers)) if has_letters(gap.core) else Piece.same(gap.core)
+        core = _translated_core(*next(answers), rules) if has_letters(gap.core) else Piece.same(gap.core)
         pieces += [Piece.same(gap.lead), core, Piece.same(gap.tail)]
         if number < len(source.spans):
             span = source.spans[number]
@@ -104,9 +114,9 @@ def _assembled(source: Spanned, answers: Iterator[tuple[_Gap, Translated]]) -> P
     return joined(pieces)
 
 
-def _translated_core(gap: _Gap, answer: Translated) -> Piece:
+def _translated_core(gap: _Gap, answer: Translated, rules: Rules) -> Piece:
     """A part that has no placeholder gets none by its translation: then it rather stays as it is."""
-    if placeholder_ranges(answer.text):
+    if placeholder_ranges(answer.text) or rules.placeholder_ranges(answer.text):
         return Piece.same(gap.core)
     text = answer.text.strip()
     return Piece(gap.core, text, answer.links or None, complete=answer.complete)
@@ -115,6 +125,8 @@ def _translated_core(gap: _Gap, answer: Translated) -> Piece:
 def _accepted(source: Spanned, answer: Translated, rules: Rules) -> Placed | None:
     """The translation with the glossary's terms put in; None if it does not have what it must."""
     if not source.spans:
+        if rules.is_invention(answer.text):
+            return None
         return Placed(answer.text, answer.links, (), answer.complete)
     ranges = _Finder(source, answer).find(rules)
     return None if ranges is None else _written(source, answer, ranges)
@@ -136,10 +148,19 @@ class _Finder:
             return None
         if not all(all(self.taken[start:end]) for start, end in rules.kept_ranges(self.answer.text)):
             return None  # one that the source has not, or a longer one
+        if not rules.accepts_order(*self._orders()):
+            return None
         for (text, target), numbers in terms:
             if not (self._place(numbers, target) or self._place(numbers, text) or self._follow(numbers)):
                 return None
         return [self.ranges[number] for number in range(len(self.source.spans))]
+
+    def _orders(self) -> tuple[list[str], list[str]]:
+        """What is kept, in the order of the source and in that of the translation."""
+        texts = {
+            number: span.target for number, span in enumerate(self.source.spans) if number in self.ranges
+        }
+        return [*texts.values()], [texts[number] for number in sorted(texts, key=self.ranges.__getitem__)]
 
     def _grouped(self, kept: bool) -> list[tuple[tuple[str, str], list[int]]]:
         """Numbers of the spans with the same source and target, the longest source first."""

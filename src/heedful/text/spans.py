@@ -8,7 +8,7 @@ The rule to remember: spans do not overlap, and stand in the order of the text.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -90,7 +90,7 @@ class Rules:
 
     def spans(self, text: str, also: Iterable[Range] = ()) -> list[Span]:
         """The spans of a text; ranges to keep ``also`` may be given, and what overlaps is kept as one."""
-        kept = _united([*self.kept_ranges(text), *also])
+        kept = united([*self.kept_ranges(text), *also])
         spans = [Span(start, end, text[start:end]) for start, end in kept]
         taken = bytearray(len(text))
         for start, end in kept:
@@ -102,9 +102,19 @@ class Rules:
     def kept_ranges(self, text: str) -> list[Range]:
         """Where placeholders, addresses and kept terms stand."""
         ranges = [(start, end) for start, end, _ in self._kept_terms.find(text)]
-        if self.placeholders:
-            ranges += placeholder_ranges(text)
-        return _united(ranges)
+        return united([*ranges, *self.placeholder_ranges(text)])
+
+    def placeholder_ranges(self, text: str) -> list[Range]:
+        """Where placeholders and addresses stand, if they are to stay."""
+        return placeholder_ranges(text) if self.placeholders else []
+
+    def accepts_order(self, source: Sequence[str], target: Sequence[str]) -> bool:
+        """Whether what is kept, as it follows one another in the source, may do so in the translation."""
+        return True
+
+    def is_invention(self, answer: str) -> bool:
+        """Whether the translation of a text in which nothing is kept has something that it must not have."""
+        return False
 
     def is_kept(self, text: str) -> bool:
         """Whether a text is, as a whole, one thing to keep."""
@@ -122,7 +132,7 @@ def placeholder_ranges(text: str) -> list[Range]:
         (match.start(), _address_end(match["url"], match.start()) if match["url"] else match.end())
         for match in _KEPT.finditer(text)
     ]
-    return _united([*ranges, *_messages(text)])
+    return united([*ranges, *_messages(text)])
 
 
 def _address_end(address: str, start: int) -> int:
@@ -150,7 +160,7 @@ def _messages(text: str) -> Iterator[Range]:
             yield start, place + 1
 
 
-def _united(ranges: Iterable[Range]) -> list[Range]:
+def united(ranges: Iterable[Range]) -> list[Range]:
     """Ranges in order; those that overlap are one."""
     united: list[Range] = []
     for start, end in sorted(ranges):
@@ -201,10 +211,11 @@ def is_whole(text: str, start: int, end: int) -> bool:
 def _in_one_word(before: str, after: str) -> bool:
     if is_spaceless(before) or is_spaceless(after):
         return unicodedata.category(after).startswith("M")
-    return _in_word(before) and _in_word(after)
+    return in_word(before) and in_word(after)
 
 
-def _in_word(character: str) -> bool:
+def in_word(character: str) -> bool:
+    """Whether a character belongs to words: letters, digits, and what is written over or under them."""
     return character.isalnum() or character in "_\u200c\u200d" or unicodedata.category(character)[0] == "M"
 
 

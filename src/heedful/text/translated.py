@@ -9,7 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, TypeAlias, TypeVar
+from itertools import islice
+from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from heedful.text.links import Link
 
@@ -47,14 +48,33 @@ def drive(rounds: Rounds[Result], translate: Callable[[list[str]], Sequence[Tran
     >>> drive(greeting(), lambda texts: [Translated(text.upper()) for text in texts])
     'HELLO!'
     """
-    answers: list[Translated] | None = None
-    while True:
-        try:
-            texts = next(rounds) if answers is None else rounds.send(answers)
-        except StopIteration as stop:
-            result: Result = stop.value
-            return result
-        answers = list(translate(texts))
+    texts, result = step_of(rounds, None)
+    while texts is not None:
+        texts, result = step_of(rounds, list(translate(texts)))
+    return cast(Result, result)
+
+
+def together(works: Sequence[Rounds[Result]]) -> Rounds[list[Result]]:
+    """Several works side by side: each round asks for what all of them need."""
+    steps = [step_of(work, None) for work in works]
+    while any(texts is not None for texts, _ in steps):
+        answers = iter((yield [text for texts, _ in steps for text in texts or ()]))
+        steps = [
+            step if step[0] is None else step_of(work, [*islice(answers, len(step[0]))])
+            for work, step in zip(works, steps, strict=True)
+        ]
+    return [cast(Result, result) for _, result in steps]
+
+
+def step_of(
+    rounds: Rounds[Result], answers: list[Translated] | None
+) -> tuple[list[str] | None, Result | None]:
+    """The texts that are needed next, or the result."""
+    try:
+        return (next(rounds) if answers is None else rounds.send(answers)), None
+    except StopIteration as stop:
+        result: Result = stop.value
+        return None, result
 
 
 def word_ranges(text: str) -> list[Range]:

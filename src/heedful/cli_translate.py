@@ -1,0 +1,79 @@
+"""The command line of ``heedful translate``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from heedful.cli_corpus import Set
+from heedful.cli_family import Device, Engine, Model, Quiet
+
+
+def translate(
+    model: Model,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; else --input, else stdin.")] = None,
+    source: Annotated[
+        Path | None, typer.Option("--input", "-i", help="A file: a text a line, or PO, TMX, XLIFF.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
+    form: Annotated[str, typer.Option("--format", help="text, tsv (line, rank, score, text) or jsonl.")] = "",
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    n_best: Annotated[int | None, typer.Option(help="Translations for each text.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
+    temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
+    prefix: Annotated[str, typer.Option(help="What each translation must start with.")] = "",
+    stream: Annotated[bool, typer.Option("--stream", help="Print word by word (greedy).")] = False,
+    scores: Annotated[bool, typer.Option("--scores", help="As TSV: line, rank, score, text.")] = False,
+    alignments: Annotated[
+        bool, typer.Option("--alignments", help="TSV with a last column of word links, 0-0 1-2 ...")
+    ] = False,
+    again: Annotated[
+        str, typer.Option(help="Of PO, TMX, XLIFF translate anew also: drafts (not reviewed), or all.")
+    ] = "",
+    mark: Annotated[
+        str,
+        typer.Option(help="PO, TMX, XLIFF: fuzzy (if not given; to be reviewed) or comment (used at once)."),
+    ] = "",
+    languages: Annotated[
+        str, typer.Option(help="PO, TMX, XLIFF: the model's, as the file calls them, such as en-de.")
+    ] = "",
+    engine: Engine = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    settings: Set = [],  # noqa: B006
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Translate texts, a file, or standard input, line by line; or fill a PO, TMX or XLIFF file.
+
+    \b
+    heedful translate MODEL "A sentence."
+    heedful translate MODEL -i in.txt -o out.txt
+    heedful translate MODEL -i messages.po -o messages.de.po
+    """
+    from heedful.commands.documents import DocumentOptions
+    from heedful.commands.translate import TranslateOptions, translate_command
+    from heedful.progress import Reporter
+
+    given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
+    search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if sample:
+        search["method"] = "sample"
+    options = TranslateOptions(
+        model,
+        tuple(texts or ()),
+        source,
+        output,
+        form,
+        prefix,
+        stream,
+        device,
+        search,
+        tuple(settings),
+        engine,
+        workers,
+        scores,
+        alignments,
+        DocumentOptions(again, mark, languages),
+    )
+    translate_command(options, Reporter(quiet=quiet))

@@ -1,0 +1,103 @@
+"""Files that attack, that are damaged, or that are something else; outputs whole or not at all."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from heedful.documents.recognition import recognised
+from heedful.errors import HeedfulError
+from tests.conftest import run_heedful
+from tests.documents.tools import filled
+
+TMX = (
+    '<tmx version="1.4"><header srclang="en"/><body>'
+    '<tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu></body></tmx>'
+)
+BOMB = "".join(
+    f'<!ENTITY e{level} "{f"&e{level - 1};" * 10 if level else "ha"}">' for level in range(9)
+)  # a billion laughs
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "problem"),
+    [
+        (f"<!DOCTYPE tmx [{BOMB}]>", "&e8;", "defines an entity"),
+        ('<!DOCTYPE tmx [<!ENTITY secret SYSTEM "file:///etc/passwd">]>', "&secret;", "defines an entity"),
+        (
+            '<!DOCTYPE tmx [<!ENTITY % more SYSTEM "http://localhost/more.dtd"> %more;]>',
+            "a",
+            "defines an entity",
+        ),
+        ("", "&secret;", "line 1: no well-formed XML: undefined entity"),
+        ("\n\n", "<b>", "line 3: no well-formed XML: mismatched tag"),
+        ("", "<b>" * 5000 + "</b>" * 5000, "too deep"),
+        ('<?xml version="1.0" encoding="Shift_JIS"?>', "a", "multi-byte encodings are not supported"),
+        ('<?xml version="1.0" encoding="nonsense"?>', "a", "nonsense"),
+    ],
+)
+def test_dangerous_and_damaged_files_are_refused(tmp_path: Path, head: str, text: str, problem: str) -> None:
+    source = tmp_path / "a.tmx"
+    source.write_text(head + TMX.format(text))
+    with pytest.raises(HeedfulError, match=problem):
+        filled(source)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tmx"]
+
+
+def test_a_document_type_is_not_fetched(tmp_path: Path) -> None:
+    source = tmp_path / "a.tmx"
+    source.write_text('<!DOCTYPE tmx SYSTEM "http://localhost:1/tmx14.dtd">' + TMX.format("dog"))
+    assert "<seg>DOG</seg>" in filled(source).read_text()
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (TMX.format("a").encode(), "TMX"),
+        (b"\xef\xbb\xbf \n<!-- c --><x:xliff xmlns:x='urn:oasis:names:tc:xliff:document:2.1'/>", "XLIFF 2"),
+        (b"<xliff version='1.0'/>", "XLIFF 1"),
+        (("\ufeff" + TMX.format("a")).encode("utf-16-be"), "TMX"),
+        (b'# c\r\nmsgid ""\r\n"x"\r\nmsgstr ""\r\n', "PO"),
+        (b"<html><body>tmx</body></html>", ""),
+        (b"msgid and msgstr are words\n", ""),
+        (b"<", ""),
+        (b"", ""),
+        (b"The dog.\n<tmx>\n", ""),
+    ],
+)
+def test_recognised_by_content(tmp_path: Path, data: bytes, kind: str) -> None:
+    path = tmp_path / "no-name"
+    path.write_bytes(data)
+    found = recognised(path)
+    assert (getattr(found, "kind", "") if found else "") == kind
+
+
+def test_packed_documents_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.tmx.gz"
+    path.write_bytes(gzip.compress(TMX.format("a").encode()))
+    with pytest.raises(HeedfulError, match="packed by gzip"):
+        recognised(path)
+    path.write_bytes(gzip.compress(b"plain text\n"))
+    assert recognised(path) is None
+
+
+def test_command_line(quick_model: Path, tmp_path: Path) -> None:
+    source, target = tmp_path / "a.tmx", tmp_path / "b.tmx"
+    source.write_text(TMX.format("The dog %s sleeps."))
+    for words, problem in (
+        (["-i", source, "-o", source], "would overwrite"),
+        (["-i", source, "-o", target, "--n-best", "2"], "do not go with a localisation file"),
+        (["-i", source, "-o", target, "--again", "x"], "--again cannot be 'x'"),
+        (["-i", source, "-o", target, "--languages", "en:de:fr"], "cannot read languages"),
+        (["a text", "--mark", "comment"], "belong to PO, TMX and XLIFF"),
+    ):
+        done = run_heedful("translate", quick_model, *words)
+        assert (done.status, problem in done.err) == (1, True), done.err
+    assert not target.exists()
+    printed = run_heedful("translate", quick_model, "-i", source)
+    run_heedful("translate", quick_model, "-i", source, "-o", target)
+    assert printed.out == target.read_text(encoding="utf-8")
+    assert printed.out.count("%s") == 2
+    as_text = run_heedful("translate", quick_model, "-i", source, "--format", "text")
+    assert as_text.status == 0
+    assert "heedful" not in as_text.out
