@@ -12,7 +12,7 @@ import typer
 
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
-from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
+from heedful.cli_family import Device, Model, Quiet, Seen, To, compare, fill, generate
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -135,6 +135,7 @@ def translate(
     source: Annotated[Path | None, typer.Option("--input", "-i", help="A file, a text a line.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
     form: Annotated[str, typer.Option("--format", help="text, tsv (line, rank, score, text) or jsonl.")] = "",
+    to: To = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Translations for each text.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
@@ -156,7 +157,7 @@ def translate(
     from heedful.commands.translate import TranslateOptions, translate_command
     from heedful.progress import Reporter
 
-    given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
+    given = {"language": to, "beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
     search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if sample:
         search["method"] = "sample"
@@ -190,6 +191,8 @@ def evaluate(
         Path | None,
         typer.Option(help="Write source, reference, translation and log-probabilities of both as TSV."),
     ] = None,
+    to: To = None,
+    read: Annotated[str, typer.Option("--from", help="Language of the sources; else by the names.")] = "",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     engine: Engine = "exact",
     settings: Set = [],  # noqa: B006
@@ -204,9 +207,10 @@ def evaluate(
     from heedful.commands.plain_text import evaluate_plain_command, is_plain
     from heedful.progress import Reporter
 
-    search = {} if beam is None else {"beam": beam}
+    given = {"language": to, "beam": beam}
+    search = {name: value for name, value in given.items() if value is not None}
     if is_plain(model):
-        if output or each or search or settings or engine != "exact":
+        if output or each or search or settings or read or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -220,6 +224,7 @@ def evaluate(
         each,
         search,
         settings,
+        read=read,
         engine=engine,
         device=device,
         report=Reporter(quiet=quiet),
@@ -280,6 +285,7 @@ def explain(
         str | None, typer.Option(help="encoder (if not given), decoder or cross (decoder on source).")
     ] = None,
     target: Annotated[str | None, typer.Option(help="A translation instead of the model's own.")] = None,
+    to: To = None,
     vectors: Annotated[Path | None, typer.Option(help="Word vectors, for the topic glove.")] = None,
     figure: Annotated[
         Path | None,
@@ -306,7 +312,7 @@ def explain(
     text               one-hot, bag of words, TF-IDF
     glove              ten heads and one over GloVe word vectors (needs --vectors FILE)
     """
-    options = (sentence, layer, head, word, key, kind, target, vectors, figure, digits, steps)
+    options = (sentence, layer, head, word, key, kind, target, to, vectors, figure, digits, steps)
     if subject is None:
         if as_json or whole or any(option is not None for option in options):
             raise HeedfulError("nothing to explain", hint="give a topic or a model folder first")
@@ -329,6 +335,7 @@ def explain(
         as_json,
         whole,
         steps,
+        to,
     )
     print(explain_command(wanted), end="")
 
@@ -337,16 +344,9 @@ def explain(
 def inspect(
     model: Model,
     sentence: Annotated[str | None, typer.Argument(help="The sentence to look at.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="A folder for pictures, page.html for a page, record.safetensors for all numbers; "
-            "a file for --alignments.",
-        ),
-    ] = None,
+    output: Seen = None,
     target: Annotated[str | None, typer.Option(help="A translation; else the model's own.")] = None,
+    to: To = None,
     form: Annotated[str | None, typer.Option("--format", help="png, svg or both (if not given).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show pieces of words, not words.")] = False,
     kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross attention.")] = None,
@@ -389,6 +389,7 @@ def inspect(
         sentence=sentence,
         output=output,
         target=target,
+        to=to,
         form=form,
         pieces=pieces,
         kind=kind,

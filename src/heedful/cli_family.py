@@ -1,4 +1,4 @@
-"""The command line of the family: ``heedful compare``, ``heedful generate``, ``heedful fill``."""
+"""The command line of the family: ``heedful compare``, ``generate``, ``fill``; arguments that verbs share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +10,18 @@ from heedful.cli_corpus import Pairs, Set
 Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Seen = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="A folder for pictures, page.html for a page, record.safetensors for all numbers; "
+        "a file for --alignments.",
+    ),
+]
+To = Annotated[
+    str | None, typer.Option("--to", help="Language to translate into, of a model that writes several.")
+]
 
 
 def generate(

@@ -58,6 +58,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         options.model, device=options.device, engine=engine_name(options.engine), workers=options.workers
     )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
+    engine.bundle.language_tag(search.language)  # an error now, not after the first lines
     lines = _given(options, report)
     treeless = _Treeless(engine.bundle)
     if engine.bundle.config.model.trees:
