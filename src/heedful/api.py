@@ -1,6 +1,7 @@
 """The library in a few calls: train, resume, load. ``import heedful`` offers them directly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from heedful.bundle import Bundle
@@ -51,6 +52,54 @@ def train(
     inputs = Inputs(training, _paths(validation), languages, trees=trees, parts=tuple(mix))
     _check_files(inputs)
     return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
+
+
+def train_directions(
+    directions: Sequence[Part],
+    folder: str | Path,
+    *,
+    both_ways: bool = False,
+    validation: Sequence[Part] = (),
+    settings: Settings | None = None,
+    report: Reporter | None = None,
+) -> NativeEngine:
+    """Train one model for several directions: parts whose tag is the target, ``Part(paths, (s, t), (t,))``.
+
+    With ``both_ways`` it learns the reverse of each too. Without ``validation`` pairs are held out of each.
+    """
+    parts, examined = (_ways(given, both_ways) for given in (directions, validation))
+    if not parts:
+        raise HeedfulError("no directions to learn", hint="--direction en-fr=pairs.tsv --direction en-de=...")
+    inputs = Inputs((), languages=parts[0].languages, parts=parts, examined=examined)
+    _check_directions(inputs)
+    _check_files(inputs)
+    return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
+
+
+def _ways(parts: Sequence[Part], both: bool) -> tuple[Part, ...]:
+    """The parts, and behind each its reverse if both ways are wanted."""
+    turned = [
+        replace(part, languages=part.languages[::-1], tags=part.languages[:1], reverse=True)
+        for part in parts
+        if part.languages
+    ]
+    return tuple(each for pair in zip(parts, turned, strict=True) for each in pair[: 1 + both])
+
+
+def _check_directions(inputs: Inputs) -> None:
+    """Each is of two languages; only what can be translated is validated."""
+    languages = [set(side) for side in zip(*inputs.directions, strict=True)]
+    for part in (*inputs.corpus, *inputs.examination):
+        source, target = part.direction or ("", "")
+        if source == target:
+            raise HeedfulError(f"{part.name} is of no two languages", hint="a direction is such as en-de")
+    for part in inputs.examination:
+        source, target = part.direction or ("", "")
+        if source not in languages[0] or target not in languages[1]:
+            raise HeedfulError(
+                f"{source}-{target} cannot be validated: no direction reads {source} or none writes {target}",
+                hint=f"directions: {', '.join(map('-'.join, inputs.directions))}",
+            )
 
 
 def train_on_texts(

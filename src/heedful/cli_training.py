@@ -32,6 +32,16 @@ def train(
             "once), two parallel files with a comma between; may be given again."
         ),
     ] = None,
+    direction: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One of several directions of a model, such as en-de=pairs.tsv or en-de=train.en,train.de; "
+            "give it again for each. -v is written likewise."
+        ),
+    ] = None,
+    both_ways: Annotated[
+        bool, typer.Option("--both-ways", help="Learn the reverse of each direction too.")
+    ] = False,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
@@ -60,7 +70,8 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if pairs or output or validation or languages or mix or preset or recipe or time or settings:
+        files = pairs or output or validation or languages or mix or direction or both_ways
+        if files or preset or recipe or time or settings:
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -75,6 +86,8 @@ def train(
             tuple(map(mixed_part, mix or ())),
             task,
             run_settings(recipe, preset, time, settings),
+            tuple(direction or ()),
+            both_ways,
         )
         lines = train_command(options, report)
     for line in lines:

@@ -11,6 +11,7 @@ from heedful.config import Settings, merged, parsed_overrides, read_toml
 from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
+from heedful.text.languages import language_pair
 
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
 NUMBER = r"\d+(?:\.\d+)?"
@@ -27,6 +28,9 @@ class TrainOptions:
     mix: tuple[Part, ...]
     task: str
     settings: Settings
+    directions: tuple[str, ...] = ()
+    """Such as en-fr=pairs.tsv, in place of files."""
+    both_ways: bool = False
 
 
 def train_command(options: TrainOptions, report: Reporter) -> list[str]:
@@ -36,7 +40,9 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
 
     if options.task not in TASKS:
         raise HeedfulError(f"there is no task {options.task!r}", hint=f"tasks: {', '.join(TASKS)}")
-    if options.task == "translate":
+    if options.directions or options.both_ways:
+        bundle = _several(options, report)
+    elif options.task == "translate":
         if not options.files:
             raise HeedfulError("no pairs to train on", hint="heedful train pairs.tsv -o my-model")
         bundle = train(
@@ -64,6 +70,46 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
     return _written(options.folder, bundle)
 
 
+def _several(options: TrainOptions, report: Reporter) -> Bundle:
+    """A model of several directions."""
+    from heedful.api import train_directions
+
+    wrong = {
+        "FILES": options.files,
+        "--languages": options.languages,
+        "--mix": options.mix,
+        "--task": options.task != "translate",
+    }
+    for name, given in wrong.items():
+        if given:
+            raise HeedfulError(
+                f"{name} does not go with directions", hint="each --direction has its languages and its files"
+            )
+    return train_directions(
+        [direction_part(word) for word in options.directions],
+        options.folder,
+        both_ways=options.both_ways,
+        validation=[direction_part(str(path)) for path in options.validation],
+        settings=options.settings,
+        report=report,
+    ).bundle
+
+
+def direction_part(text: str) -> Part:
+    """What --direction says: languages, and one file of pairs or two parallel ones.
+
+    >>> direction_part("en-de=train.en,train.de").direction, len(direction_part("pt-BR:en=a.tsv").paths)
+    (('en', 'de'), 1)
+    """
+    languages, equals, files = text.partition("=")
+    if not equals or not files:
+        raise HeedfulError(
+            f"cannot read the direction {text!r}", hint="write languages=files, such as en-de=pairs.tsv"
+        )
+    source, target = language_pair(languages)
+    return Part(_mixed_paths(files), (source, target), (target,))
+
+
 def resume_command(folder: Path, report: Reporter) -> list[str]:
     """Go on with an interrupted training; returns what to print."""
     from heedful.api import resume_any
@@ -74,7 +120,7 @@ def resume_command(folder: Path, report: Reporter) -> list[str]:
 def _written(folder: Path, bundle: Bundle) -> list[str]:
     from heedful.training.card import use_of
 
-    use = use_of(bundle.config.model.family, folder)
+    use = use_of(bundle.config.model.family, folder, "".join(bundle.config.targets[-1:]))
     return [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
 
 

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from heedful.errors import HeedfulError
 
 Item = TypeVar("Item")
+Direction = tuple[str, str]
+"""Source and target language."""
 MOST = 0.99
 """Of an epoch that parts with shares may make up, if there are others."""
 
@@ -34,6 +36,8 @@ class Part:
     """Of the pairs that an epoch sees; 0: all of its pairs once."""
     held_out: bool = True
     """Whether some of its pairs may be set aside for validation."""
+    reverse: bool = False
+    """Whether the files have its targets first: their pairs are turned round."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
@@ -41,6 +45,11 @@ class Part:
                 f"{self.name}: {self.share:g} is no share of the pairs",
                 hint="a share is between 0 and 1, such as 0.3",
             )
+
+    @property
+    def direction(self) -> Direction | None:
+        """Its languages, if a tag asks for the target: one of several directions."""
+        return self.languages if self.languages and self.languages[1] in self.tags else None
 
     @property
     def name(self) -> str:
@@ -62,6 +71,7 @@ class Part:
             tuple(state["tags"]),
             float(state["share"]),
             bool(state["held_out"]),
+            bool(state.get("reverse", False)),
         )
 
 

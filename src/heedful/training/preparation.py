@@ -10,14 +10,15 @@ data/prepared.json    written last: what was done, and the recipe that was chose
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
 from heedful.corpora.formats import DEFAULT_FIELDS, Record, read_pairs, read_texts, write_tsv
 from heedful.corpora.hashes import SeenHashes
-from heedful.corpora.parts import Mixture, Part, check_shares, repeated
+from heedful.corpora.parts import Direction, Mixture, Part, check_shares, repeated
 from heedful.corpora.split import split
 from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
@@ -26,6 +27,13 @@ from heedful.progress import Reporter, counted
 from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
 from heedful.training.config import RunConfig
+from heedful.training.directions import (
+    DirectionPairs,
+    Division,
+    held_out_of_each,
+    interleaved,
+    tempered,
+)
 from heedful.training.encoding import encode, longest_side
 
 DAMAGED = "the training cannot go on: delete the model folder and train anew"
@@ -84,11 +92,20 @@ class Inputs:
         """What they are made of."""
         return "line" if self.plain else "pair"
 
-    def records(self, paths: Sequence[Path], languages: tuple[str, str] | None = None) -> Iterator[Record]:
-        """What stands in some of the files, whose languages may be others than the model's."""
+    @property
+    def directions(self) -> tuple[Direction, ...]:
+        """What is learned, if a tag asks for each target."""
+        return tuple(dict.fromkeys(part.direction for part in self.corpus if part.direction))
+
+    def records(self, part: Part) -> Iterator[Record]:
+        """What stands in the files of a part, whose languages may be others than the model's."""
         if self.plain:
-            return read_texts(paths)
-        return read_pairs(paths, fields=languages or self.languages or DEFAULT_FIELDS)
+            return read_texts(part.paths)
+        fields = part.languages or self.languages or DEFAULT_FIELDS
+        if not part.reverse:
+            return read_pairs(part.paths, fields=fields)
+        found = read_pairs(part.paths, fields=(fields[1], fields[0]))
+        return (record._replace(source=record.target, target=record.source) for record in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,10 @@ class Prepared:
     summary: list[str]
     mixture: Mixture | None = None
     """Which pairs of the store an epoch sees, if not every pair once."""
+    directions: tuple[Direction, ...] = ()
+    """What is learned, if it is several."""
+    examined: tuple[Direction, ...] = ()
+    """The direction of each validation pair, if they are of several."""
 
 
 class Choice(Protocol):
@@ -151,6 +172,8 @@ def load_prepared(folder: Path) -> Prepared:
         validation,
         finished["summary"],
         Mixture(tuple(sizes), tuple(finished.get("shares", [0.0]))),
+        tuple((one, other) for one, other in finished.get("directions", ())),
+        tuple((one, other) for one, other in finished.get("examined", ())),
     )
 
 
@@ -165,11 +188,13 @@ def _prepare(
     corpus, summary = _cleaned(inputs, folder / "pairs.tsv", cleaning, report)
     config, reason = choose(_measured(corpus, inputs.unit), measured=True)
     report.say(reason)
-    learns, validation, notes = _divided(inputs, corpus, config)
+    corpus = replace(corpus, parts=tempered(corpus.parts, corpus.sizes, config.training.temperature))
+    learns, validation, notes, examined = _divided(inputs, corpus, config)
     report.say(f"training the {config.tokenizer.kind} tokenizer")
     tokenizer = new_tokenizer(config, lambda: _as_often_as_seen(corpus, learns), inputs)
     tokenizer.save(folder / "tokenizer.json")
-    readable = [pair for pair in validation if longest_side(pair, tokenizer) < config.model.longest]
+    fits = [longest_side(pair, tokenizer) < config.model.longest for pair in validation]
+    readable = list(itertools.compress(validation, fits))
     if not readable:
         raise HeedfulError(f"every validation {inputs.unit} has more than {config.model.longest} tokens")
     if len(readable) < len(validation):
@@ -189,6 +214,8 @@ def _prepare(
             "config": json.loads(config.model_dump_json()),
             "sizes": mixture.sizes,
             "shares": mixture.shares,
+            "directions": inputs.directions,
+            "examined": list(itertools.compress(examined, fits)),
         },
     )
 
@@ -217,6 +244,26 @@ class _Corpus:
         wanted = [held_out is None or part.held_out == held_out for part in self.parts]
         return (pair for number, pair in self.numbered() if wanted[number])
 
+    def of_parts(self, numbers: Sequence[int]) -> Iterator[Pair]:
+        """Those of some parts."""
+        return (pair for number, pair in self.numbered() if number in numbers)
+
+    def directions(self) -> list[DirectionPairs]:
+        """The pairs of each direction that may be held out; files of one direction are one."""
+        numbers: dict[Direction, list[int]] = {}
+        for number, part in enumerate(self.parts):
+            if part.direction and part.held_out:
+                numbers.setdefault(part.direction, []).append(number)
+        return [
+            DirectionPairs(
+                name,
+                partial(self.of_parts, own),
+                sum(self.sizes[number] for number in own),
+                self.parts[own[0]].reverse,
+            )
+            for name, own in numbers.items()
+        ]
+
 
 def _cleaned(
     inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter
@@ -227,9 +274,7 @@ def _cleaned(
 
     def pairs() -> Iterator[Pair]:
         for part, count in zip(parts, counts, strict=True):
-            records = report.track(
-                inputs.records(part.paths, part.languages), "reading", unit=f"{inputs.unit}s"
-            )
+            records = report.track(inputs.records(part), "reading", unit=f"{inputs.unit}s")
             yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
 
     write_tsv(pairs(), result)
@@ -258,12 +303,11 @@ def _cure(inputs: Inputs, counts: CleaningReport) -> str:
     return f"a corpus is one pair a line, {shape}; the report above says what fell out"
 
 
-def _divided(
-    inputs: Inputs, corpus: _Corpus, config: RunConfig
-) -> tuple[Callable[[Pair], bool], list[Pair], list[str]]:
-    """Which pairs to learn from, the validation pairs, and a word about how they came to be."""
+def _divided(inputs: Inputs, corpus: _Corpus, config: RunConfig) -> Division:
     if inputs.examination:
         return _given_validation(inputs, corpus, config.cleaning)
+    if inputs.directions:
+        return held_out_of_each(corpus.directions(), corpus.pairs, config.training.held_out)
     parts = split(
         lambda: corpus.pairs(held_out=True),
         config.training.held_out or None,
@@ -281,21 +325,21 @@ def _divided(
         notes.append(
             f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
         )
-    return parts.learns, parts.held_out, notes
+    return Division(parts.learns, parts.held_out, notes)
 
 
-def _given_validation(
-    inputs: Inputs, corpus: _Corpus, cleaning: CleaningConfig
-) -> tuple[Callable[[Pair], bool], list[Pair], list[str]]:
+def _given_validation(inputs: Inputs, corpus: _Corpus, cleaning: CleaningConfig) -> Division:
     """The pairs of the user's files; a pair in both would be an examination with the answers known."""
-    counts, validation = CleaningReport(unit=inputs.unit), list[Pair]()
+    counts, groups = CleaningReport(unit=inputs.unit), list[list[Pair]]()
     for part in inputs.examination:
-        records = inputs.records(part.paths, part.languages)
-        validation += clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)
-    names = _names(inputs.examination)
+        records = inputs.records(part)
+        groups.append(list(clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)))
+    names, validation = _names(inputs.examination), list(itertools.chain(*groups))
     if not validation:
         raise HeedfulError(f"{names}: no usable {inputs.unit} to validate on")
     known = {_untagged(pair) for pair in validation}
+    if inputs.directions:
+        known |= {Pair(pair.target, pair.source) for pair in known}
     leaked = sum(_untagged(pair) in known for pair in corpus.pairs())
     left_out = counted(leaked, f"training {inputs.unit}")
     notes = [
@@ -303,7 +347,10 @@ def _given_validation(
         *(f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]),
         *[f"left out {left_out} that the validation set has too"] * (leaked > 0),
     ]
-    return lambda pair: _untagged(pair) not in known, validation, notes
+    if inputs.directions:
+        told = [part.direction or inputs.directions[0] for part in inputs.examination]
+        return Division(lambda pair: _untagged(pair) not in known, *interleaved(told, groups, notes))
+    return Division(lambda pair: _untagged(pair) not in known, validation, notes)
 
 
 def _untagged(pair: Pair) -> Pair:

@@ -37,7 +37,7 @@ from heedful.training.initial_encoder import start_from_encoder, starting_tokeni
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
 from heedful.training.taught import keep_links
-from heedful.training.validation import validate
+from heedful.training.validation import direction_lines, validate, validate_each
 
 FINAL_BLEU_SENTENCES = 1000
 NO_TIME_LEFT = 0.8
@@ -181,10 +181,15 @@ def _finished(run: Run, folder: Path) -> Bundle:
     run.report.say(chosen)
     training = prepared.config.training
     sentences = 2 * training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
-    result = validate(run.model, prepared.tokenizer, prepared.validation, sentences)
+    result = validate_each(run.model, prepared.tokenizer, prepared.validation, prepared.examined, sentences)
+    for line in direction_lines(result, prepared.directions):
+        run.report.say(line)
     taught = prepared.config.taught
     config = BundleConfig(
         languages=prepared.tokenizer.languages,
+        targets=tuple(dict.fromkeys(target for _, target in prepared.directions)),
+        sources=tuple(dict.fromkeys(source for source, _ in prepared.directions)),
+        directions=prepared.directions,
         model=run.model.config,
         search=prepared.config.search,
         longest_source=_longest_source(prepared),
