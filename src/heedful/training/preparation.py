@@ -203,6 +203,9 @@ def _prepare(
     write_tsv(readable, folder / "validation.tsv")
     training = ((number, pair) for number, pair in corpus.numbered() if learns(pair))
     sizes, lines = encode(training, tokenizer, folder / "training", config.model, report, inputs.unit)
+    for number, part in enumerate(corpus.parts):
+        if part.direction and not sizes[number]:
+            raise HeedfulError(f"no pair of {part.name} is left to learn from", hint="validate on others")
     mixture = Mixture(tuple(sizes[number] for number in range(len(corpus.parts))), corpus.mixture.shares)
     notes += [*lines, *_mixed(corpus.parts, mixture, inputs.unit)]
     for note in notes:
