@@ -9,6 +9,23 @@ from heedful.cli_corpus import Set
 from heedful.cli_family import Quiet
 from heedful.errors import HeedfulError
 
+Mix = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="More pairs to learn from, FILE or FILE:SHARE (of what an epoch sees; else all of them "
+        "once), two parallel files with a comma between; may be given again."
+    ),
+]
+Directions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--direction",
+        help="One of several directions of a model, such as en-de=pairs.tsv or en-de=train.en,train.de; "
+        "give it again for each. -v is written likewise.",
+    ),
+]
+BothWays = Annotated[bool, typer.Option("--both-ways", help="Learn the reverse of each direction too.")]
+
 
 def train(
     pairs: Annotated[
@@ -25,23 +42,9 @@ def train(
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
-    mix: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="More pairs to learn from, FILE or FILE:SHARE (of what an epoch sees; else all of them "
-            "once), two parallel files with a comma between; may be given again."
-        ),
-    ] = None,
-    direction: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="One of several directions of a model, such as en-de=pairs.tsv or en-de=train.en,train.de; "
-            "give it again for each. -v is written likewise."
-        ),
-    ] = None,
-    both_ways: Annotated[
-        bool, typer.Option("--both-ways", help="Learn the reverse of each direction too.")
-    ] = False,
+    mix: Mix = None,
+    direction: Directions = None,
+    both_ways: BothWays = False,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
