@@ -1,12 +1,15 @@
 """The library in a few calls: train, resume, load. ``import heedful`` offers them directly."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from heedful.bundle import Bundle
 from heedful.choosing import chooser, possible
 from heedful.config import Settings, merged
 from heedful.corpora.formats import check_inputs, check_room_for_heads, check_texts, languages_of
+from heedful.corpora.lines import STANDARD_INPUT
+from heedful.corpora.parts import Part, check_shares
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.loading import load
@@ -31,24 +34,72 @@ def train(
     *,
     validation: Paths = (),
     languages: tuple[str, str] | None = None,
+    mix: Sequence[Part] = (),
     settings: Settings | None = None,
     report: Reporter | None = None,
 ) -> NativeEngine:
-    """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
+    """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate.
+
+    ``mix`` are more pairs to learn from, each part with its share of an epoch.
+    """
     if (settings or {}).get("model", {}).get("family") in PLAIN:
         raise HeedfulError(
             "this family learns from plain text, not from pairs", hint="--task language or mask"
         )
     training = _paths(pairs)
     trees = (settings or {}).get("model", {}).get("positions") in TREE_POSITIONS
-    inputs = Inputs(training, _paths(validation), languages or languages_of(training), trees=trees)
-    for paths in (inputs.training, inputs.validation):
-        if paths or paths is inputs.training:
-            check_inputs(paths)
-    if trees:
-        check_room_for_heads(inputs.training)
-        check_room_for_heads(inputs.validation)
+    languages = languages or languages_of(training)
+    inputs = Inputs(training, _paths(validation), languages, trees=trees, parts=tuple(mix))
+    _check_files(inputs)
     return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
+
+
+def train_directions(
+    directions: Sequence[Part],
+    folder: str | Path,
+    *,
+    both_ways: bool = False,
+    validation: Sequence[Part] = (),
+    settings: Settings | None = None,
+    report: Reporter | None = None,
+) -> NativeEngine:
+    """Train one model for several directions: parts whose tag is the target, ``Part(paths, (s, t), (t,))``.
+
+    With ``both_ways`` it learns the reverse of each too. Without ``validation`` pairs are held out of each.
+    """
+    parts, examined = (_ways(given, both_ways) for given in (directions, validation))
+    if not parts:
+        raise HeedfulError("no directions to learn", hint="--direction en-fr=pairs.tsv --direction en-de=...")
+    inputs = Inputs((), languages=parts[0].languages, parts=parts, examined=examined)
+    _check_directions(inputs)
+    _check_files(inputs)
+    return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
+
+
+def _ways(parts: Sequence[Part], both: bool) -> tuple[Part, ...]:
+    """The parts, and behind each its reverse if both ways are wanted."""
+    turned = [
+        replace(part, languages=part.languages[::-1], tags=part.languages[:1], reverse=True)
+        for part in parts
+        if part.languages
+    ]
+    return tuple(each for pair in zip(parts, turned, strict=True) for each in pair[: 1 + both])
+
+
+def _check_directions(inputs: Inputs) -> None:
+    """Each is of two languages; only what can be translated is validated."""
+    languages = [set(side) for side in zip(*inputs.directions, strict=True)]
+    for part in (*inputs.corpus, *inputs.examination):
+        source, target = part.direction or ("", "")
+        if source == target:
+            raise HeedfulError(f"{part.name} is of no two languages", hint="a direction is such as en-de")
+    for part in inputs.examination:
+        source, target = part.direction or ("", "")
+        if source not in languages[0] or target not in languages[1]:
+            raise HeedfulError(
+                f"{source}-{target} cannot be validated: no direction reads {source} or none writes {target}",
+                hint=f"directions: {', '.join(map('-'.join, inputs.directions))}",
+            )
 
 
 def train_on_texts(
@@ -85,6 +136,18 @@ def _trained(
     except HeedfulError:
         forget_unlearned(folder)
         raise
+
+
+def _check_files(inputs: Inputs) -> None:
+    """An error now, not after the corpus was read."""
+    check_shares(inputs.corpus)
+    parts = (*inputs.corpus, *inputs.examination)
+    if not inputs.corpus or sum(STANDARD_INPUT in part.paths for part in parts) > 1:
+        check_inputs([STANDARD_INPUT] * 2 if inputs.corpus else ())  # which says what is wrong
+    for part in parts:
+        check_inputs(part.paths)
+        if inputs.trees:
+            check_room_for_heads(part.paths)
 
 
 def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngine:

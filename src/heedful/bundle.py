@@ -49,6 +49,10 @@ class BundleConfig(Config):
     """Codes of source and target, when known."""
     targets: tuple[str, ...] = ()
     """Languages that it writes, each asked for by a tag; none if it knows a single one."""
+    sources: tuple[str, ...] = ()
+    """Languages that it reads, if it writes several and they are known."""
+    directions: tuple[tuple[str, str], ...] = ()
+    """Source and target of what it learned from, if it writes several; empty if nobody has said them."""
     model: ModelConfig
     """Size and shape of the model."""
     search: SearchConfig = SearchConfig()
@@ -61,6 +65,17 @@ class BundleConfig(Config):
     """Unicode form of the text it has learned from."""
     taught_head: tuple[int, int] | None = None
     """Encoder layer and head, from 1, that an extra loss has shown where to look; all others are untaught."""
+
+    @property
+    def offered(self) -> tuple[tuple[str, str], ...]:
+        """All directions of a model that writes several languages: those learned, then the other pairs."""
+        sources = self.sources or (self.languages or ())[:1]
+        pairs = [(one, other) for one in sources for other in self.targets if one != other]
+        return tuple(dict.fromkeys((*self.directions, *pairs)))
+
+    def is_zero_shot(self, source: str, target: str) -> bool:
+        """Whether it writes one and reads the other, but has never seen the two together."""
+        return bool(self.directions) and (source, target) not in self.directions
 
 
 class UnreadModel:
@@ -147,7 +162,8 @@ class Bundle:
         """The tag that asks for a language, empty if none is needed; an error if it is not known."""
         targets, usual = self.config.targets, (self.config.languages or ("", ""))[1]
         if not language:
-            return usual if usual in targets else "".join(targets[:1])
+            wished = self.config.search.language
+            return next((each for each in (wished, usual) if each in targets), "".join(targets[:1]))
         if language in targets:
             return language
         if targets or language != usual:
@@ -156,6 +172,25 @@ class Bundle:
                 f"this model does not translate into {language!r}", hint=f"it translates into {known}"
             )
         return ""
+
+    def writing(self, language: str, source: str = "") -> "Bundle":
+        """The same model, which translates (from ``source``) into this language unless told otherwise."""
+        if not language:
+            return self
+        self.language_tag(language)
+        config = self.config
+        sources = [one for one, other in config.offered if other == language] or (config.languages or ())[:1]
+        if source and sources and source not in sources:
+            raise HeedfulError(
+                f"this model does not translate {source!r} into {language!r}",
+                hint=f"into {language} it translates {', '.join(sources)}",
+            )
+        known = source or "".join(sources[:1])
+        told = {
+            "languages": (known, language) if known else None,
+            "search": config.search.model_copy(update={"language": language}),
+        }
+        return replace(self, config=config.model_copy(update=told))
 
     def source_parts(self, text: str) -> tuple[str, str]:
         """The sentence, and the heads of its words if the model reads trees and they are given."""

@@ -13,7 +13,8 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_exports import export
-from heedful.cli_family import Device, Engine, Model, Quiet, compare, fill, generate
+from heedful.cli_family import Device, Engine, Model, Quiet, Seen, To, compare, fill, generate
+from heedful.cli_training import train
 from heedful.cli_translate import translate
 from heedful.errors import HeedfulError, StoppedError
 
@@ -67,62 +68,7 @@ def demo(
             serve_command(options, report)
 
 
-@app.command()
-def train(
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; - is stdin."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
-    ] = None,
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
-    ] = None,
-    languages: Annotated[
-        str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
-    ] = None,
-    task: Annotated[
-        str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
-    ] = "translate",
-    preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
-    ] = None,
-    settings: Set = [],  # noqa: B006 - Typer copies it
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Train a model on your sentence pairs, or on plain text."""
-    from heedful.commands.training import TrainOptions, resume_command, run_settings, train_command
-    from heedful.progress import Reporter
-    from heedful.text.languages import language_pair
-
-    report = Reporter(quiet=quiet)
-    if resume is not None:
-        if pairs or output or validation or languages or preset or recipe or time or settings:
-            raise HeedfulError(
-                "--resume goes on with the files and settings of its folder",
-                hint=f"nothing else is needed: heedful train --resume {resume}",
-            )
-        lines = resume_command(resume, report)
-    else:
-        options = TrainOptions(
-            tuple(pairs or ()),
-            output or Path("model"),
-            tuple(validation or ()),
-            None if languages is None else language_pair(languages),
-            task,
-            run_settings(recipe, preset, time, settings),
-        )
-        lines = train_command(options, report)
-    for line in lines:
-        print(line)
+app.command()(train)
 
 
 app.command()(translate)
@@ -139,6 +85,8 @@ def evaluate(
         Path | None,
         typer.Option(help="Write source, reference, translation and log-probabilities of both as TSV."),
     ] = None,
+    to: To = None,
+    read: Annotated[str, typer.Option("--from", help="Language of the sources; else by the names.")] = "",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     engine: Engine = "exact",
     settings: Set = [],  # noqa: B006
@@ -153,9 +101,10 @@ def evaluate(
     from heedful.commands.plain_text import evaluate_plain_command, is_plain
     from heedful.progress import Reporter
 
-    search = {} if beam is None else {"beam": beam}
+    given = {"language": to, "beam": beam}
+    search = {name: value for name, value in given.items() if value is not None}
     if is_plain(model):
-        if output or each or search or settings or engine != "exact":
+        if output or each or search or settings or read or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -169,6 +118,7 @@ def evaluate(
         each,
         search,
         settings,
+        read=read,
         engine=engine,
         device=device,
         report=Reporter(quiet=quiet),
@@ -229,6 +179,7 @@ def explain(
         str | None, typer.Option(help="encoder (if not given), decoder or cross (decoder on source).")
     ] = None,
     target: Annotated[str | None, typer.Option(help="A translation instead of the model's own.")] = None,
+    to: To = None,
     vectors: Annotated[Path | None, typer.Option(help="Word vectors, for the topic glove.")] = None,
     figure: Annotated[
         Path | None,
@@ -255,7 +206,7 @@ def explain(
     text               one-hot, bag of words, TF-IDF
     glove              ten heads and one over GloVe word vectors (needs --vectors FILE)
     """
-    options = (sentence, layer, head, word, key, kind, target, vectors, figure, digits, steps)
+    options = (sentence, layer, head, word, key, kind, target, to, vectors, figure, digits, steps)
     if subject is None:
         if as_json or whole or any(option is not None for option in options):
             raise HeedfulError("nothing to explain", hint="give a topic or a model folder first")
@@ -278,6 +229,7 @@ def explain(
         as_json,
         whole,
         steps,
+        to,
     )
     print(explain_command(wanted), end="")
 
@@ -286,16 +238,9 @@ def explain(
 def inspect(
     model: Model,
     sentence: Annotated[str | None, typer.Argument(help="The sentence to look at.")] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            help="A folder for pictures, page.html for a page, record.safetensors for all numbers; "
-            "a file for --alignments.",
-        ),
-    ] = None,
+    output: Seen = None,
     target: Annotated[str | None, typer.Option(help="A translation; else the model's own.")] = None,
+    to: To = None,
     form: Annotated[str | None, typer.Option("--format", help="png, svg or both (if not given).")] = None,
     pieces: Annotated[bool, typer.Option("--pieces", help="Show pieces of words, not words.")] = False,
     kind: Annotated[str | None, typer.Option(help="Only encoder, decoder or cross attention.")] = None,
@@ -338,6 +283,7 @@ def inspect(
         sentence=sentence,
         output=output,
         target=target,
+        to=to,
         form=form,
         pieces=pieces,
         kind=kind,

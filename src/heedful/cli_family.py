@@ -1,4 +1,4 @@
-"""The command line of the family: ``heedful compare``, ``heedful generate``, ``heedful fill``."""
+"""The command line of the family: ``heedful compare``, ``generate``, ``fill``; arguments that verbs share."""
 
 from pathlib import Path
 from typing import Annotated
@@ -14,6 +14,18 @@ Engine = Annotated[
     typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Seen = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="A folder for pictures, page.html for a page, record.safetensors for all numbers; "
+        "a file for --alignments.",
+    ),
+]
+To = Annotated[
+    str | None, typer.Option("--to", help="Language to translate into, of a model that writes several.")
+]
 
 
 def generate(

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli_corpus import Set
-from heedful.cli_family import Device, Engine, Model, Quiet
+from heedful.cli_family import Device, Engine, Model, Quiet, To
 
 
 def translate(
@@ -17,6 +17,7 @@ def translate(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
     form: Annotated[str, typer.Option("--format", help="text, tsv (line, rank, score, text) or jsonl.")] = "",
+    to: To = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     n_best: Annotated[int | None, typer.Option(help="Translations for each text.")] = None,
     sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
@@ -55,7 +56,7 @@ def translate(
     from heedful.commands.translate import TranslateOptions, translate_command
     from heedful.progress import Reporter
 
-    given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
+    given = {"language": to, "beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
     search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if sample:
         search["method"] = "sample"

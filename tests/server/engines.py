@@ -25,7 +25,7 @@ class FakeEngine:
         self.gate.set()
         source = SimpleNamespace(encode=lambda text: text.split())
         self.bundle: Any = SimpleNamespace(
-            config=SimpleNamespace(search=SearchConfig(), languages=languages),
+            config=SimpleNamespace(search=SearchConfig(), languages=languages, targets=()),
             tokenizer=SimpleNamespace(source=source),
         )
 

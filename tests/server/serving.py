@@ -122,7 +122,14 @@ def served(
         assert engine.bundle.config.languages
         source, target = engine.bundle.config.languages
         directions.append(Direction(source, target, folder, Batcher(engine, config)))
-    app = new_app(Directions(directions, plain), config)
+    with running_server(Directions(directions, plain), config) as running:
+        yield running
+
+
+@contextmanager
+def running_server(directions: Directions, config: ServerConfig) -> Iterator[Running]:
+    """These models behind HTTP, in a thread."""
+    app = new_app(directions, config)
     server = new_server(app, Reporter(quiet=True))
     listening = socket.create_server(("127.0.0.1", 0))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})

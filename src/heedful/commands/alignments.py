@@ -51,6 +51,7 @@ def alignments_command(
     place: tuple[int | None, int | None],
     *,
     reads: bool,
+    to: str = "",
     device: str,
     report: Reporter,
 ) -> Iterator[str]:
@@ -62,7 +63,7 @@ def alignments_command(
     check_inputs(pairs)
     if output is not None:
         check_writable(output)
-    bundle = load(model, device=device, engine="pytorch").bundle
+    bundle = load(model, device=device, engine="pytorch").bundle.writing(to)
     named = _named(bundle, *place, reads=reads)
     answers = _read_gold(gold) if gold else None
     if answers is not None and all(path.is_file() for path in pairs):

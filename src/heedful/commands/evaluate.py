@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from heedful.bundle import Bundle, BundleConfig
 from heedful.commands.options import engine_name, one_line, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
 from heedful.corpora.formats import (
@@ -12,8 +13,10 @@ from heedful.corpora.formats import (
     Record,
     check_inputs,
     check_room_for_heads,
+    languages_of,
     read_pairs,
 )
+from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
@@ -21,6 +24,7 @@ from heedful.evaluation import corpus_scores
 from heedful.files import check_writable, write_text
 from heedful.loading import load
 from heedful.progress import Reporter
+from heedful.text.tags import tagged
 from heedful.training.validation import pairs_loss
 
 
@@ -32,18 +36,20 @@ def evaluate_command(
     search: Mapping[str, Any],
     settings: Sequence[str],
     *,
+    read: str = "",
     engine: str,
     device: str,
     report: Reporter,
 ) -> list[str]:
-    """Scores of a model on pairs, as lines to print."""
+    """Scores of a model on pairs, as lines to print; ``read`` is the language of the sources."""
     check_inputs(pairs)
     for path in (output, each):
         if path is not None:
             check_writable(path)
     loaded = load(model, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, settings)
-    config = loaded.bundle.config
+    bundle = _directed(loaded.bundle, settled.language, read, pairs)
+    config = bundle.config
     if config.model.trees:
         check_room_for_heads(pairs)
     test = usable_pairs(pairs, config.languages, config.normalize, report, trees=config.model.trees)
@@ -56,18 +62,40 @@ def evaluate_command(
         )
     )
     texts = [translation.text for translation in found]
-    loss = pairs_loss(loaded.bundle.model, loaded.bundle.tokenizer, test)
+    asked = [pair._replace(source=tagged(pair.source, bundle.language_tag())) for pair in test]
+    loss = pairs_loss(bundle.model, bundle.tokenizer, asked)
     if output:
         write_text(output, "".join(f"{one_line(text)}\n" for text in texts))
     if each:
-        _write_each(each, loaded, test, found)
-    languages = loaded.bundle.config.languages
+        _write_each(each, loaded, test, found, settled)
+    languages = config.languages
     scores = corpus_scores(texts, [pair.target for pair in test], language=languages[1] if languages else "")
     return [
+        *_direction(config),
         f"{len(test):,} pairs, beam {settled.beam}, length penalty {settled.length_penalty:g}, {loaded.name}",
         *(f"{score.name:5} {score.value:6.2f}   {score.signature}" for score in scores.values()),
         f"loss  {loss:6.3f}   perplexity {math.exp(min(loss, 100)):.3f}",
     ]
+
+
+def _directed(bundle: Bundle, language: str, read: str, paths: Sequence[Path]) -> Bundle:
+    """The model for the languages of these files: as told, or as their names say, or the usual ones."""
+    told = language or bundle.language_tag() or (bundle.config.languages or ("", ""))[1]
+    if read and not told:
+        raise HeedfulError("this model does not say its languages: --from has no effect", hint="leave it out")
+    named = languages_of(paths)
+    source = named[0] if named and named[1] == told and (named in bundle.config.offered) else ""
+    return bundle.writing(told, read or source)
+
+
+def _direction(config: BundleConfig) -> list[str]:
+    """A line that says what was translated, of a model that writes several languages."""
+    if not config.targets:
+        return []
+    source, target = config.languages or ("", config.search.language)
+    if not source:
+        return [f"into {target}"]
+    return [f"{source} to {target}{', never learned from (zero-shot)' * config.is_zero_shot(source, target)}"]
 
 
 def usable_pairs(
@@ -104,8 +132,10 @@ def usable(records: Iterable[Record], normalize: str, report: Reporter, *, trees
     return pairs
 
 
-def _write_each(path: Path, engine: Engine, pairs: Sequence[Pair], found: Sequence[Translation]) -> None:
-    references = engine.score([pair.read for pair in pairs], [pair.target for pair in pairs])
+def _write_each(
+    path: Path, engine: Engine, pairs: Sequence[Pair], found: Sequence[Translation], search: SearchConfig
+) -> None:
+    references = engine.score([pair.read for pair in pairs], [pair.target for pair in pairs], search)
     rows = ["source\treference\ttranslation\treference log-probability\ttranslation log-probability\n"]
     for pair, reference, translation in zip(pairs, references, found, strict=True):
         best = translation.alternatives[0]

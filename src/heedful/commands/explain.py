@@ -42,6 +42,7 @@ class ExplainOptions:
     as_json: bool = False
     whole: bool = False
     steps: str | None = None
+    to: str | None = None
 
 
 def explain_command(options: ExplainOptions) -> str:
@@ -100,6 +101,7 @@ def _topic(options: ExplainOptions) -> Explanation:
         "--word": options.word,
         "--key": options.key,
         "--target": options.target,
+        "--to": options.to,
     }
     for option, given in of_models.items():
         if given is not None:
@@ -142,7 +144,7 @@ def _model(options: ExplainOptions) -> Explanation:
         raise HeedfulError(
             "no sentence to explain", hint=f'heedful explain {folder} "A sentence." --word sentence'
         )
-    bundle = Bundle.load(folder)
+    bundle = Bundle.load(folder).writing(options.to or "")
     there = kinds_of(bundle.config.model)
     kind: Kind = next((each for each in KINDS if each == options.kind), there[0])
     # An encoder does not depend on the target: an empty one saves the search for a translation.

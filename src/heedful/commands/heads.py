@@ -24,10 +24,12 @@ CHOOSING, UNSEEN = 300, 1000
 CHOOSING_SEED, UNSEEN_SEED = 101, 102
 
 
-def heads_command(model: Path, pairs: Sequence[Path], *, device: str, report: Reporter) -> Explanation:
+def heads_command(
+    model: Path, pairs: Sequence[Path], *, to: str = "", device: str, report: Reporter
+) -> Explanation:
     """What every head mostly does, on the first pairs of some files."""
     check_inputs(pairs)
-    bundle = load(model, device=device, engine="pytorch").bundle
+    bundle = load(model, device=device, engine="pytorch").bundle.writing(to)
     some = [words for words in islice(read_words(pairs, bundle), EXAMINED) if words.source]
     if not some:
         raise HeedfulError("no usable pair", hint="a pair a line, source TAB target, or two parallel files")

@@ -9,9 +9,9 @@ from heedful.inspection.tables import Explanation, may_style, rendered, terminal
 from heedful.progress import Reporter
 
 FITTING = {
-    "a sentence": {"output", "target", "form", "pieces", "kind", "layer", "head", "word"},
-    "--alignments": {"output", "gold", "layer", "head", "reads"},
-    "--heads": set[str](),
+    "a sentence": {"output", "target", "to", "form", "pieces", "kind", "layer", "head", "word"},
+    "--alignments": {"output", "to", "gold", "layer", "head", "reads"},
+    "--heads": {"to"},
     "--grammar": set[str](),
 }
 """Which options go with which work."""
@@ -28,6 +28,7 @@ class InspectCall:
     sentence: str | None
     output: Path | None
     target: str | None
+    to: str | None
     form: str | None
     pieces: bool
     kind: str | None
@@ -44,7 +45,7 @@ class InspectCall:
 
 def inspected(call: InspectCall, report: Reporter) -> Iterator[str]:
     """Do what was asked for; yields lines to print. Heavy imports wait until it is known what that is."""
-    work = _work(call)
+    work, to = _work(call), call.to or ""
     if work == "a sentence":
         yield from (_taken if _ending(call) in FILES else _drawn)(call, report)
     elif work == "--alignments":
@@ -57,6 +58,7 @@ def inspected(call: InspectCall, report: Reporter) -> Iterator[str]:
             call.gold,
             (call.layer, call.head),
             reads=call.reads,
+            to=to,
             device=call.device,
             report=report,
         )
@@ -66,7 +68,7 @@ def inspected(call: InspectCall, report: Reporter) -> Iterator[str]:
         yield _shown(
             grammar_command(call.model, device=call.device, report=report)
             if call.grammar
-            else heads_command(call.model, call.heads, device=call.device, report=report)
+            else heads_command(call.model, call.heads, to=to, device=call.device, report=report)
         )
 
 
@@ -104,7 +106,9 @@ def _taken(call: InspectCall, report: Reporter) -> Iterator[str]:
     if call.form is not None:
         raise HeedfulError("--format has no effect on a file", hint="it is for pictures: -o FOLDER")
     place = {name: getattr(call, name) for name in ("kind", "layer", "head", "word", "pieces")}
-    options = TakenOptions(call.model, call.sentence, call.output, call.target, call.device, place)
+    options = TakenOptions(
+        call.model, call.sentence, call.output, call.target, call.device, place, call.to or ""
+    )
     return taken_command(options, report)
 
 
@@ -125,6 +129,7 @@ def _drawn(call: InspectCall, report: Reporter) -> Iterator[str]:
         call.head,
         call.word,
         call.device,
+        call.to or "",
     )
     return pictures_command(options, report)
 

@@ -54,12 +54,14 @@ class PictureOptions:
     head: int | None = None
     word: str | None = None
     device: str = "auto"
+    to: str = ""
+    """The language to translate into, of a model that writes several."""
 
 
 def pictures_command(options: PictureOptions, report: Reporter) -> Iterator[str]:
     """Trace the sentence and write what was seen; yields lines to print."""
     _check(options)
-    bundle = Bundle.load(options.model, chosen_device(options.device))
+    bundle = Bundle.load(options.model, chosen_device(options.device)).writing(options.to)
     _check_places(bundle, options)
     target = None if options.target is None else _readable(options.target)
     seen = trace(bundle, _readable(options.sentence), target)

@@ -28,12 +28,14 @@ class TakenOptions:
     device: str
     place: Mapping[str, Any]
     """Of the page: see ``Place``."""
+    to: str = ""
+    """The language to translate into, of a model that writes several."""
 
 
 def taken_command(options: TakenOptions, report: Reporter) -> Iterator[str]:
     """Write the file; yields lines to print."""
     check_writable(options.output)
-    bundle = Bundle.load(options.model, chosen_device(options.device))
+    bundle = Bundle.load(options.model, chosen_device(options.device)).writing(options.to)
     found = record(bundle, Asked(source=options.sentence, target=options.target))
     name = options.model.resolve().name
     url = address(Place(**options.place), found.manifest)

@@ -8,8 +8,10 @@ from typing import Any
 
 from heedful.bundle import Bundle
 from heedful.config import Settings, merged, parsed_overrides, read_toml
+from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
+from heedful.text.languages import language_pair
 
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
 NUMBER = r"\d+(?:\.\d+)?"
@@ -23,8 +25,12 @@ class TrainOptions:
     folder: Path
     validation: tuple[Path, ...]
     languages: tuple[str, str] | None
+    mix: tuple[Part, ...]
     task: str
     settings: Settings
+    directions: tuple[str, ...] = ()
+    """Such as en-fr=pairs.tsv, in place of files."""
+    both_ways: bool = False
 
 
 def train_command(options: TrainOptions, report: Reporter) -> list[str]:
@@ -34,7 +40,9 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
 
     if options.task not in TASKS:
         raise HeedfulError(f"there is no task {options.task!r}", hint=f"tasks: {', '.join(TASKS)}")
-    if options.task == "translate":
+    if options.directions or options.both_ways:
+        bundle = _several(options, report)
+    elif options.task == "translate":
         if not options.files:
             raise HeedfulError("no pairs to train on", hint="heedful train pairs.tsv -o my-model")
         bundle = train(
@@ -42,12 +50,15 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
             options.folder,
             validation=options.validation,
             languages=options.languages,
+            mix=options.mix,
             settings=options.settings,
             report=report,
         ).bundle
     else:
         if options.languages:
             raise HeedfulError("plain text has no two languages", hint="leave out --languages")
+        if options.mix:
+            raise HeedfulError("only pairs can be mixed", hint="leave out --mix, and name all texts")
         bundle = train_on_texts(
             options.files,
             options.folder,
@@ -57,6 +68,46 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
             report=report,
         )
     return _written(options.folder, bundle)
+
+
+def _several(options: TrainOptions, report: Reporter) -> Bundle:
+    """A model of several directions."""
+    from heedful.api import train_directions
+
+    wrong = {
+        "FILES": options.files,
+        "--languages": options.languages,
+        "--mix": options.mix,
+        "--task": options.task != "translate",
+    }
+    for name, given in wrong.items():
+        if given:
+            raise HeedfulError(
+                f"{name} does not go with directions", hint="each --direction has its languages and its files"
+            )
+    return train_directions(
+        [direction_part(word) for word in options.directions],
+        options.folder,
+        both_ways=options.both_ways,
+        validation=[direction_part(str(path)) for path in options.validation],
+        settings=options.settings,
+        report=report,
+    ).bundle
+
+
+def direction_part(text: str) -> Part:
+    """What --direction says: languages, and one file of pairs or two parallel ones.
+
+    >>> direction_part("en-de=train.en,train.de").direction, len(direction_part("pt-BR:en=a.tsv").paths)
+    (('en', 'de'), 1)
+    """
+    languages, equals, files = text.partition("=")
+    if not equals or not files:
+        raise HeedfulError(
+            f"cannot read the direction {text!r}", hint="write languages=files, such as en-de=pairs.tsv"
+        )
+    source, target = language_pair(languages)
+    return Part(_mixed_paths(files), (source, target), (target,))
 
 
 def resume_command(folder: Path, report: Reporter) -> list[str]:
@@ -69,8 +120,32 @@ def resume_command(folder: Path, report: Reporter) -> list[str]:
 def _written(folder: Path, bundle: Bundle) -> list[str]:
     from heedful.training.card import use_of
 
-    use = use_of(bundle.config.model.family, folder)
+    use = use_of(bundle.config.model.family, folder, "".join(bundle.config.targets[-1:]))
     return [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
+
+
+def mixed_part(text: str) -> Part:
+    """What --mix says: FILE, FILE:SHARE, or the same with two parallel files and a comma between.
+
+    >>> mixed_part("general.tsv:0.3").share, len(mixed_part("general.en,general.de").paths)
+    (0.3, 2)
+    """
+    files, colon, number = text.rpartition(":")
+    share = 0.0
+    if colon and re.fullmatch(NUMBER, number) and not Path(text).exists():
+        share = float(number)
+        if not 0 < share < 1:
+            raise HeedfulError(
+                f"--mix {text}: {number} is no share of the pairs", hint="between 0 and 1, such as 0.3"
+            )
+    else:
+        files = text
+    return Part(_mixed_paths(files), share=share, held_out=False)
+
+
+def _mixed_paths(files: str) -> tuple[Path, ...]:
+    names = [files] if Path(files).exists() else files.split(",")
+    return tuple(map(Path, names))
 
 
 def run_settings(

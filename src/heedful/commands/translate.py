@@ -62,6 +62,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         options.model, device=options.device, engine=engine_name(options.engine), workers=options.workers
     )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
+    engine.bundle.language_tag(search.language)  # an error now, not after the first lines
     if document:
         report.say(f"engine: {engine.name}")
         output = options.output and _place(options.output)

@@ -48,12 +48,12 @@ class Aligner:
         return f"decoder {self.layer + 1}.{head}, {'reading' if self.reads else 'writing'}"
 
     def weights(self, seen: Trace) -> Tensor:
-        """(target words, source words), without the ends: rows may sum to less than 1."""
+        """(target words, source words), without tags and ends: rows may sum to less than 1."""
         layer = seen.weights("cross", self.layer)
         chosen = layer.mean(0) if self.head is None else layer[self.head]
         rows = seen.read if self.reads else seen.written  # the start is a word of its own, as is the end
         words = by_words(chosen, rows, seen.source)
-        return words[1:, :-1] if self.reads else words[:-1, :-1]
+        return words[1:, seen.tags : -1] if self.reads else words[:-1, seen.tags : -1]
 
     def links(self, seen: Trace) -> list[Link]:
         """For every target word the source word of whose attention it has the largest share."""
@@ -130,8 +130,8 @@ def _agreement(
 
 
 def _words(seen: Trace) -> tuple[list[str], list[str]]:
-    """Source and target words without the ends, in small letters."""
-    sides = seen.source.words[:-1], seen.written.words[:-1]
+    """Source and target words without tags and ends, in small letters."""
+    sides = seen.source.words[seen.tags : -1], seen.written.words[:-1]
     return [word.casefold() for word in sides[0]], [word.casefold() for word in sides[1]]
 
 

@@ -230,7 +230,7 @@ def _ribbon(bundle: Bundle, seen: Trace) -> dict[str, Any] | None:
         "layer": aligner.layer,
         "head": aligner.head,
         "caption": aligner.name,
-        "links": aligner.links(seen),
+        "links": [(source + seen.tags, target) for source, target in aligner.links(seen)],
     }
 
 

@@ -8,7 +8,7 @@ and writes. A model that fills in blanks reads its text at once, and writes each
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, takewhile
 from typing import Literal, get_args
 
 import torch
@@ -65,13 +65,17 @@ class Tokens:
 
 
 def tokens_in_words(tokenizer: Tokenizer, ids: Sequence[int], words: Sequence[str]) -> Tokens:
-    """The pieces grouped into these words, which make up the text; a start or end is a word of its own."""
-    first = [START_LABEL] if ids and ids[0] == PAD else []
-    labels = [*first, *words, *([END_LABEL] if ids and ids[-1] == END else [])]
+    """The pieces grouped into these words, which make up the text.
+
+    A start, tags before the text, and an end are words of their own.
+    """
     inside = tokenizer.within(ids, words)
+    silent = list(takewhile(lambda place: inside[place] < 0 and ids[place] != END, range(len(ids))))
+    first = [LABELS.get(ids[place]) or tokenizer.pieces([ids[place]])[0] for place in silent]
+    labels = [*first, *words, *([END_LABEL] if ids and ids[-1] == END else [])]
     groups = [
-        number + len(first) if number >= 0 else (0 if identity == PAD else len(labels) - 1)
-        for identity, number in zip(ids, inside, strict=True)
+        number + len(first) if number >= 0 else (place if place < len(first) else len(labels) - 1)
+        for place, number in enumerate(inside)
     ]
     return replace(new_tokens(tokenizer, ids), groups=tuple(groups), words=tuple(labels))
 
@@ -113,6 +117,8 @@ class Trace:
     """Places of source pieces that nobody could look at, as if they were padding."""
     sums: Tokens | None = None
     """What the encoder's words look at in place of words (Linformer)."""
+    tags: int = 0
+    """Tags before the source, each a word of its own that nothing comes from."""
 
     @property
     def blanks(self) -> list[int] | None:
@@ -262,6 +268,7 @@ def trace_ids(
         tuple(source[0].tolist()),
         tuple(hidden),
         _sums(bundle.config.model),
+        _tags(bundle, source_ids),
     )
 
 
@@ -276,6 +283,12 @@ def _sides(
         NO_TOKENS if family == "mask" else new_tokens(tokenizer.target, [PAD, *target_ids]),
         new_tokens(tokenizer.target, [*target_ids, END]),
     )
+
+
+def _tags(bundle: Bundle, source_ids: Sequence[int]) -> int:
+    """How many tags stand before the text."""
+    first_text = bundle.tokenizer.source.vocabulary.silent
+    return sum(1 for _ in takewhile(lambda identity: BLANK < identity < first_text, pieces_of(source_ids)))
 
 
 def _sums(model: ModelConfig) -> Tokens | None:

@@ -48,17 +48,19 @@ def record(
     prefix: str = "",
     beam: int | None = None,
     off: Sequence[str] = (),
+    language: str = "",
 ) -> Record:
     """Translate one sentence and keep everything; ``model`` is what ``load`` returns, or a folder.
 
-    ``target`` is a translation to read instead; ``off`` names heads to switch off (cross.1.2, from 0).
+    ``target`` is a translation to read instead; ``off`` names heads to switch off (cross.1.2, from 0);
+    ``language`` is the one to translate into, of a model that writes several.
     """
     asked = Asked.checked(
         {"source": sentence, "target": target, "prefix": prefix, "beam": beam, "off": tuple(off)}
     )
     bundle = Bundle.load(model) if isinstance(model, (str, Path)) else getattr(model, "bundle", model)
     assert isinstance(bundle, Bundle)
-    return recorded(bundle, asked)
+    return recorded(bundle.writing(language), asked)
 
 
 def show(

@@ -94,11 +94,12 @@ async def _continuations(server: Server, asked: AlternativesRequest, deadline: f
     [detection] = await detect_sources(server, [asked.text], wish)
     if detection.language == wish.target:
         return []
-    batcher = server.directions.find(detection.language, wish.target).batcher
+    direction = server.directions.find(detection.language, wish.target)
+    batcher = direction.batcher
     segments = await in_thread_if_long(lambda: batcher.engine.segments(asked.text), [asked.text])
     if sum(bool(segment.text) for segment in segments) > 1:  # before it waits for a worker in vain
         raise malformed("alternatives are for one sentence; send each by itself")
-    search = search_of(batcher, wish, server.config)
+    search = search_of(direction, wish, server.config)
     work = partial(batcher.engine.continuations, asked.text, asked.prefix, search, asked.count)
     # Each alternative is a translation: the queue counts them all.
     return await batcher.run(work, batcher.count(asked.text) * asked.count, deadline)

@@ -74,12 +74,15 @@ class PlainModel:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A model that translates."""
+    """A model that translates; one that writes several languages is several of these."""
 
     source: str
     target: str
     folder: Path
     batcher: Batcher
+    """All directions of a model share one."""
+    own: tuple[str, str] = ("", "")
+    """Source and target as a model calls them that writes several languages; empty for others."""
 
     @property
     def name(self) -> str:
@@ -98,8 +101,14 @@ class Direction:
 
     @property
     def bundle(self) -> Bundle:
-        """The model itself."""
-        return self.batcher.engine.bundle
+        """The model itself, which translates in this direction unless told otherwise."""
+        bundle, (source, target) = self.batcher.engine.bundle, self.own
+        return bundle.writing(target, source) if target else bundle
+
+    @property
+    def zero_shot(self) -> bool:
+        """Whether the model has never seen these two languages together."""
+        return bool(self.own[1]) and self.batcher.engine.bundle.config.is_zero_shot(*self.own)
 
     @property
     def engine_name(self) -> str:
@@ -137,6 +146,14 @@ class Directions:
 
     def __iter__(self) -> Iterator[Direction]:
         return iter(self._directions.values())
+
+    @property
+    def by_model(self) -> list[list[Direction]]:
+        """The directions of each model together."""
+        found: dict[int, list[Direction]] = {}
+        for direction in self:
+            found.setdefault(id(direction.batcher), []).append(direction)
+        return list(found.values())
 
     @property
     def models(self) -> dict[str, Served]:
@@ -202,7 +219,7 @@ def _hyphenated(code: str) -> str:
 
 def load_directions(words: Sequence[str], config: ServerConfig, load: Load) -> Directions:
     """The models of the command line: each a folder, or FOLDER=en-fr to name its languages."""
-    found = [_model(word, config, load) for word in words]
+    found = [each for word in words for each in _models(word, config, load)]
     plain = [model for model in found if isinstance(model, PlainModel)]
     return Directions([model for model in found if isinstance(model, Direction)], plain)
 
@@ -213,15 +230,28 @@ def short_name(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}" if folder.name == "model" else folder.name
 
 
-def _model(word: str, config: ServerConfig, load: Load) -> Direction | PlainModel:
+def _models(word: str, config: ServerConfig, load: Load) -> Sequence[Direction | PlainModel]:
     folder, languages = _split(word)
     engine = load(folder)
     if isinstance(engine, Bundle):
         if languages is not None:
             raise HeedfulError(f"the model {folder} does not translate", hint=f"write {folder} alone")
-        return PlainModel(folder, engine)
-    known = languages or engine.bundle.config.languages or UNNAMED
-    return Direction(*known, folder, Batcher(engine, config))
+        return [PlainModel(folder, engine)]
+    batcher, known = Batcher(engine, config), engine.bundle.config
+    if not known.targets:
+        return [Direction(*(languages or known.languages or UNNAMED), folder, batcher)]
+    offered = known.offered or [("", target) for target in known.targets]
+    if languages is not None:
+        offered = [_among(offered, languages, folder)]
+    return [Direction(own[0] or UNNAMED[0], own[1], folder, batcher, own) for own in offered]
+
+
+def _among(offered: Sequence[tuple[str, str]], wanted: tuple[str, str], folder: Path) -> tuple[str, str]:
+    """The one direction that is to be served of a model with several."""
+    if wanted in offered or ("", wanted[1]) in offered:
+        return wanted
+    known = ", ".join("-".join(filter(None, own)) for own in offered)
+    raise HeedfulError(f"the model {folder} does not translate {'-'.join(wanted)}", hint=f"it has {known}")
 
 
 def _split(word: str) -> tuple[Path, tuple[str, str] | None]:

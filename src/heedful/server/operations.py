@@ -53,6 +53,6 @@ def operations_routes(server: Server) -> APIRouter:
 def _numbers(server: Server) -> Iterator[tuple[str, str, str]]:
     yield "ready", "gauge", f"heedful_ready {int(server.phase == 'ready')}"
     yield from server.statistics.lines(server.in_flight)
-    for direction in server.directions:
+    for direction, *_ in server.directions.by_model:  # a model of several counts under its first
         batcher = direction.batcher
         yield from batcher.statistics.lines(direction.name, batcher.waiting_tokens)

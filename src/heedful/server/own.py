@@ -264,10 +264,10 @@ async def _parts(server: Server, text: str, source: str, wish: Wish) -> AsyncGen
     if source == wish.target:
         yield text
         return
-    batcher = server.directions.find(source, wish.target).batcher
-    search = search_of(batcher, replace(wish, search={**wish.search, "beam": 1}), server.config)
+    direction = server.directions.find(source, wish.target)
+    search = search_of(direction, replace(wish, search={**wish.search, "beam": 1}), server.config)
     prefix = wish.prefixes[0] if wish.prefixes else ""
-    stream = stream_text(batcher, text, search, prefix, wish.deadline)
+    stream = stream_text(direction.batcher, text, search, prefix, wish.deadline)
     async with aclosing(stream):
         async for part in stream:
             yield part

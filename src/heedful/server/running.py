@@ -65,8 +65,12 @@ def _address(listening: socket.socket) -> str:
 
 
 def _say(directions: Directions, config: ServerConfig, address: str, report: Reporter) -> None:
-    for direction in directions:
-        report.say(f"{direction.name}: {direction.folder}, {direction.engine_name}")
+    for together in directions.by_model:
+        direction, zero_shot = together[0], [each.name for each in together if each.zero_shot]
+        learned = ", ".join(each.name for each in together if not each.zero_shot)
+        report.say(f"{learned}: {direction.folder}, {direction.engine_name}")
+        if zero_shot:
+            report.say(f"  never learned from, but offered (zero-shot): {', '.join(zero_shot)}")
         if direction.unnamed:
             report.say(
                 "  it does not say its languages, so requests call them source and target; to name them: "

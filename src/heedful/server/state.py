@@ -37,7 +37,7 @@ class Server:
     async def start(self) -> None:
         """Use everything once, so that the first client does not wait for memory and caches."""
         await asyncio.to_thread(detect, "warming up", self.directions.languages)
-        for direction in self.directions:
+        for direction, *_ in self.directions.by_model:
             try:
                 await direction.batcher.translate(["."])
             except RefusedError as refused:
@@ -49,7 +49,7 @@ class Server:
         """Finish what was accepted."""
         self.phase = "draining"
         self.inspector.close()
-        await asyncio.gather(*(direction.batcher.drain() for direction in self.directions))
+        await asyncio.gather(*(direction.batcher.drain() for direction, *_ in self.directions.by_model))
 
     def check_key(self, request: Request, parameters: Parameters | None = None) -> None:
         """Refuse a request that shows none of the keys, if there are any."""

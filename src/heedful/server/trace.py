@@ -197,6 +197,7 @@ def _model(model: Served) -> dict[str, Any]:
         "name": model.name,
         "source": source,
         "target": target,
+        "zero_shot": isinstance(model, Direction) and model.zero_shot,
         "folder": short_name(model.folder),
         "engine": model.engine_name,
         "checkpoints": list(snapshots(model.folder)),

@@ -58,6 +58,7 @@ MODELS = list_of(
             **_FACTS,
             "source": TEXT,
             "target": TEXT,
+            "zero_shot": YES_OR_NO,
             "folder": TEXT,
             "engine": TEXT,
             "checkpoints": list_of(COUNT),

@@ -14,6 +14,7 @@ from heedful.engines.base import Alternative, Translation
 from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
+from heedful.server.models import Direction
 from heedful.server.refusal import malformed
 from heedful.server.rounds import driven
 from heedful.server.state import Server
@@ -150,11 +151,12 @@ def _only(wish: Wish, places: Sequence[int]) -> Wish:
 async def _from_one_language(server: Server, source: str, texts: list[str], wish: Wish) -> list[Result]:
     if source == wish.target:
         return [Result(UNKNOWN, (Version(text),)) for text in texts]
-    batcher = server.directions.find(source, wish.target).batcher
+    direction = server.directions.find(source, wish.target)
+    batcher = direction.batcher
     inline = await in_thread_if_long(lambda: bool(wish.markup) and any(map(_INLINE.search, texts)), texts)
     links = bool(wish.glossary) or inline
     portion = PORTION if wish.in_portions else math.inf
-    search = search_of(batcher, wish, server.config)
+    search = search_of(direction, wish, server.config)
     manner = Manner(search, wish.deadline, wish.details or links, portion)
     work = _Translating(batcher, wish, manner)
     if wish.markup:
@@ -164,9 +166,9 @@ async def _from_one_language(server: Server, source: str, texts: list[str], wish
     return await work.protected(texts)
 
 
-def search_of(batcher: Batcher, wish: Wish, config: ServerConfig) -> SearchConfig:
+def search_of(direction: Direction, wish: Wish, config: ServerConfig) -> SearchConfig:
     """The model's search with the client's settings on top, within the limits."""
-    base = batcher.engine.bundle.config.search
+    base = direction.bundle.config.search
     told: dict[str, Any] = {**wish.search, "n_best": wish.count}
     if told.get("method", base.method) == "beam":
         told.setdefault("beam", max(base.beam, wish.count))

@@ -4,7 +4,7 @@ from heedful.model.config import PLAIN, Architecture
 from heedful.progress import counted
 from heedful.training.config import TaughtConfig
 from heedful.training.loop import Run
-from heedful.training.validation import Validation
+from heedful.training.validation import Validation, direction_lines
 
 TITLES = {"language": "plain text, from left to right", "mask": "plain text with blanks"}
 KINDS = {
@@ -19,17 +19,17 @@ TOKENS = {"language": "token", "mask": "hidden token"}
 USES = {"language": 'generate {} "a beginning"', "mask": 'fill {} "a __ sentence"'}
 
 
-def use_of(family: str, folder: object = "FOLDER") -> str:
-    """The command to try a model with."""
-    return "heedful " + USES.get(family, 'translate {} "a sentence"').format(folder)
+def use_of(family: str, folder: object = "FOLDER", to: str = "") -> str:
+    """The command to try a model with; ``to`` is a language, of several that it writes."""
+    return "heedful " + USES.get(family, 'translate {} "a sentence"').format(folder) + (to and f" --to {to}")
 
 
 def model_card(run: Run, result: Validation, chosen: str) -> str:
     """Data, settings, scores and samples of a trained model, in Markdown."""
     prepared, config = run.prepared, run.prepared.config
-    languages = prepared.tokenizer.languages
-    family = config.model.family
-    title = f"{languages[0]} to {languages[1]}" if languages else TITLES.get(family, "translation")
+    languages, family = prepared.tokenizer.languages, config.model.family
+    named = prepared.directions or ((languages,) if languages else ())
+    title = ", ".join(f"{one} to {other}" for one, other in named) or TITLES.get(family, "translation")
     scores = [f"{name} {value:.1f}" for name, value in result.scores.items()]
     unit = "line" if family in PLAIN else "pair"
     sections = {
@@ -46,11 +46,15 @@ def model_card(run: Run, result: Validation, chosen: str) -> str:
             ]
         ),
         f"Scores on the held-out {unit}s": _bullets(
-            [f"loss {result.loss:.4f} a token, perplexity {result.perplexity:.3f}", *scores]
+            [
+                f"loss {result.loss:.4f} a token, perplexity {result.perplexity:.3f}",
+                *scores,
+                *direction_lines(result, prepared.directions),
+            ]
         ),
         **({} if family in PLAIN else {"Samples, never learned from": _samples(result)}),
         "Settings": f"```json\n{config.model_dump_json(indent=2)}\n```",
-        "Use": f"```\n{use_of(family)}\n```",
+        "Use": f"```\n{use_of(family, to=prepared.directions[-1][1] if prepared.directions else '')}\n```",
     }
     body = "\n\n".join(f"## {heading}\n\n{text}" for heading, text in sections.items())
     return f"# Heedful model: {title}\n\n{KINDS[family]} trained by Heedful.\n\n{body}\n"

@@ -55,6 +55,8 @@ class TrainingConfig(Config):
     """Newest checkpoints kept, besides the best."""
     snapshots: int = Field(0, ge=0, le=1000)
     """Weights kept for looking back, from update 0 to the last, more of them early; 0 for none."""
+    temperature: float = Field(1.0, ge=1, le=100)
+    """Each direction (`--direction`) is seen as size ^ (1 / this): above 1, small ones more often."""
     held_out: int = Field(0, ge=0)
     """Sentences set aside for validation when none are given; 0 to choose by the corpus's size."""
     seed: int = Field(1, ge=0, lt=2**31)

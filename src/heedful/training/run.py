@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,6 +18,7 @@ from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
+from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
 from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
@@ -25,6 +26,7 @@ from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter, counted
 from heedful.text.sentences import split_sentences
+from heedful.text.tags import without_tags
 from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
 from heedful.training.checkpoint import averaged_weights, checkpoints
@@ -35,7 +37,7 @@ from heedful.training.initial_encoder import start_from_encoder, starting_tokeni
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
 from heedful.training.taught import keep_links
-from heedful.training.validation import validate
+from heedful.training.validation import direction_lines, validate, validate_each
 
 FINAL_BLEU_SENTENCES = 1000
 NO_TIME_LEFT = 0.8
@@ -76,6 +78,8 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
             "training": [_lasting(path) for path in inputs.training],
             "validation": [_lasting(path) for path in inputs.validation],
             "languages": inputs.languages,
+            "parts": [_lasting_part(part) for part in inputs.parts],
+            "examined": [_lasting_part(part) for part in inputs.examined],
             "settings": settings,
             "told": told,
             "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
@@ -113,7 +117,10 @@ def read_run(folder: Path) -> Begun:
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
-        inputs = Inputs(training, validation, languages, plain, trees)
+        parts, examined = (  # an older Heedful had none
+            tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined")
+        )
+        inputs = Inputs(training, validation, languages, plain, trees, parts, examined)
         return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
@@ -174,10 +181,15 @@ def _finished(run: Run, folder: Path) -> Bundle:
     run.report.say(chosen)
     training = prepared.config.training
     sentences = 2 * training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
-    result = validate(run.model, prepared.tokenizer, prepared.validation, sentences)
+    result = validate_each(run.model, prepared.tokenizer, prepared.validation, prepared.examined, sentences)
+    for line in direction_lines(result, prepared.directions):
+        run.report.say(line)
     taught = prepared.config.taught
     config = BundleConfig(
         languages=prepared.tokenizer.languages,
+        targets=tuple(dict.fromkeys(target for _, target in prepared.directions)),
+        sources=tuple(dict.fromkeys(source for source, _ in prepared.directions)),
+        directions=prepared.directions,
         model=run.model.config,
         search=prepared.config.search,
         longest_source=_longest_source(prepared),
@@ -219,8 +231,14 @@ def _longest_source(prepared: Prepared) -> int:
 
 def _single_sentences(path: Path) -> bool:
     """Whether nearly all sources are one sentence: then the model cannot be trusted with two at once."""
-    several = [len(split_sentences(pair.source)) > 1 for pair in islice(cleaned_pairs(path), 10_000)]
+    several = [
+        len(split_sentences(without_tags(pair.source))) > 1 for pair in islice(cleaned_pairs(path), 10_000)
+    ]
     return sum(several) < len(several) * SEVERAL_SENTENCES
+
+
+def _lasting_part(part: Part) -> dict[str, Any]:
+    return part.to_json() | {"paths": [_lasting(path) for path in part.paths]}
 
 
 def _lasting(path: Path) -> str:

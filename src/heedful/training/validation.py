@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from heedful.corpora.batches import length_groups
 from heedful.corpora.filters import Pair
+from heedful.corpora.parts import Direction
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.search import output_limits, search
 from heedful.evaluation import corpus_scores
@@ -15,14 +16,17 @@ from heedful.model.config import PAD, PLAIN
 from heedful.model.language import MaskedModel
 from heedful.model.predictor import Predictor
 from heedful.model.translator import Translator
+from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
 from heedful.text.trees import encoded_sources
 from heedful.training.batch import Batch, new_batch
+from heedful.training.directions import in_turn
 from heedful.training.tasks import batch_maker
 from heedful.training.update import batch_loss
 
 BATCH_TOKENS = 4096
 GREEDY = SearchConfig(beam=1)
+SAMPLES_OF_EACH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,8 @@ class Validation:
     scores: dict[str, float] = field(default_factory=dict)
     samples: list[tuple[str, str, str]] = field(default_factory=list)
     """A few (source, reference, translation)."""
+    each: "dict[str, Validation]" = field(default_factory=dict)
+    """That of every direction by its name, if there are several."""
 
     @property
     def perplexity(self) -> float:
@@ -56,10 +62,45 @@ def validate(
         written = _translated(model, tokenizer, [pair.read for pair in some])
         language = tokenizer.languages[1] if tokenizer.languages else ""
         scores = corpus_scores(written, [pair.target for pair in some], ("BLEU", "chrF"), language)
-        samples = [(pair.source, pair.target, text) for pair, text in zip(some[:5], written, strict=False)]
+        samples = [
+            (without_tags(pair.source), pair.target, text)
+            for pair, text in zip(some[:5], written, strict=False)
+        ]
         return Validation(loss, {name: score.value for name, score in scores.items()}, samples)
     finally:
         model.train(was_training)
+
+
+def validate_each(
+    model: Predictor,
+    tokenizer: PairTokenizer,
+    pairs: Sequence[Pair],
+    examined: Sequence[Direction],
+    translated: int,
+) -> Validation:
+    """``validate`` with scores of every direction, if there are several: together they would say little."""
+    if not examined:
+        return validate(model, tokenizer, pairs, translated)
+    names = list(dict.fromkeys(examined))
+    each = {}
+    for name in names:
+        own = [pair for pair, other in zip(pairs, examined, strict=True) if other == name]
+        told = replace(tokenizer, languages=name)
+        each["-".join(name)] = validate(model, told, own, translated // len(names))
+    whole = validate(model, tokenizer, pairs, 0)
+    samples = in_turn(found.samples[:SAMPLES_OF_EACH] for found in each.values())
+    return replace(whole, samples=samples, each=each)
+
+
+def direction_lines(result: Validation, learned: Sequence[Direction]) -> list[str]:
+    """The scores of every direction, a line each."""
+    known = {"-".join(name) for name in learned}
+    return [
+        f"{name}{'' if name in known else ' (zero-shot)'}: loss {found.loss:.4f} a token, "
+        f"perplexity {found.perplexity:.3f}"
+        + "".join(f", {score} {value:.1f}" for score, value in found.scores.items())
+        for name, found in result.each.items()
+    ]
 
 
 @torch.inference_mode()

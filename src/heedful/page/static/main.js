@@ -80,7 +80,7 @@ export class Page {
     }
     const { text, layer, head, kind } = this.store.selection;
     const known = this.model;
-    this.models_choice.replaceChildren(...this.models.map((each) => h("option", { value: each.name, selected: each === known }, each.source && each.target ? `${each.source} → ${each.target} (${each.folder})` : each.folder)));
+    this.models_choice.replaceChildren(...this.models.map((each) => h("option", { value: each.name, selected: each === known }, each.source && each.target ? `${each.source} → ${each.target} (${each.zero_shot ? "zero-shot, " : ""}${each.folder})` : each.folder)));
     const first = { text: text || this.source.text || (known.source === "en" ? EXAMPLE : "") };
     const place = location.hash.includes("layer=") ? { layer, head, kind } : lastAttention(known);
     this.store.set({ ...first, ...place, ...this.#known() }, { replace: true });
