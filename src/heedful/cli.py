@@ -12,7 +12,8 @@ import typer
 
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
-from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
+from heedful.cli_family import Device, Model, Quiet, With, compare, fill, generate
+from heedful.cli_monolingual import average
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -24,7 +25,7 @@ app = typer.Typer(
     help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
 )
 app.add_typer(corpus_app, name="corpus")
-for verb in (compare, generate, fill):
+for verb in (compare, generate, fill, average):
     app.command()(verb)
 
 Engine = Annotated[
@@ -148,6 +149,7 @@ def translate(
     ] = False,
     engine: Engine = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    others: With = [],  # noqa: B006
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -175,6 +177,7 @@ def translate(
         workers,
         scores,
         alignments,
+        tuple(others),
     )
     translate_command(options, Reporter(quiet=quiet))
 
@@ -192,6 +195,7 @@ def evaluate(
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     engine: Engine = "exact",
+    others: With = [],  # noqa: B006
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -206,7 +210,7 @@ def evaluate(
 
     search = {} if beam is None else {"beam": beam}
     if is_plain(model):
-        if output or each or search or settings or engine != "exact":
+        if output or each or search or settings or others or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -214,7 +218,7 @@ def evaluate(
             print(line)
         return
     lines = evaluate_command(
-        model,
+        [model, *others],
         pairs,
         output,
         each,

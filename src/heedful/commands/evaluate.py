@@ -25,7 +25,7 @@ from heedful.training.validation import pairs_loss
 
 
 def evaluate_command(
-    model: Path,
+    models: Sequence[Path],
     pairs: Sequence[Path],
     output: Path | None,
     each: Path | None,
@@ -36,12 +36,12 @@ def evaluate_command(
     device: str,
     report: Reporter,
 ) -> list[str]:
-    """Scores of a model on pairs, as lines to print."""
+    """Scores of a model, or of several together, on pairs, as lines to print."""
     check_inputs(pairs)
     for path in (output, each):
         if path is not None:
             check_writable(path)
-    loaded = load(model, device=device, engine=engine_name(engine))
+    loaded = load(models, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, settings)
     config = loaded.bundle.config
     if config.model.trees:
@@ -56,7 +56,9 @@ def evaluate_command(
         )
     )
     texts = [translation.text for translation in found]
-    loss = pairs_loss(loaded.bundle.model, loaded.bundle.tokenizer, test)
+    together = len(models) > 1
+    bundle = loaded.bundle
+    loss = _loss_together(loaded, test) if together else pairs_loss(bundle.model, bundle.tokenizer, test)
     if output:
         write_text(output, "".join(f"{one_line(text)}\n" for text in texts))
     if each:
@@ -68,6 +70,13 @@ def evaluate_command(
         *(f"{score.name:5} {score.value:6.2f}   {score.signature}" for score in scores.values()),
         f"loss  {loss:6.3f}   perplexity {math.exp(min(loss, 100)):.3f}",
     ]
+
+
+def _loss_together(engine: Engine, pairs: Sequence[Pair]) -> float:
+    """Negative log-likelihood a target token, by what several models predict together."""
+    scored = engine.score([pair.read for pair in pairs], [pair.target for pair in pairs])
+    tokens = sum(len(each.token_log_probabilities) for each in scored)
+    return -sum(each.log_probability for each in scored) / tokens
 
 
 def usable_pairs(
