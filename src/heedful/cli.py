@@ -12,7 +12,7 @@ import typer
 
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
-from heedful.cli_family import Device, Model, Quiet, With, compare, fill, generate
+from heedful.cli_family import Device, Engine, Model, Quiet, With, compare, fill, generate
 from heedful.cli_monolingual import average
 from heedful.errors import HeedfulError, StoppedError
 
@@ -27,11 +27,6 @@ app = typer.Typer(
 app.add_typer(corpus_app, name="corpus")
 for verb in (compare, generate, fill, average):
     app.command()(verb)
-
-Engine = Annotated[
-    str,
-    typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
-]
 
 
 @app.callback(invoke_without_command=True)

@@ -12,6 +12,10 @@ With = Annotated[
     list[Path],
     typer.Option("--with", help="A model with the same tokenizer to translate together with. Repeat."),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 

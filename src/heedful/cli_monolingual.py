@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli_family import Device, Quiet
+from heedful.cli_corpus import Set, corpus_app
+from heedful.cli_family import Device, Engine, Quiet, With
 
 
 def average(
@@ -37,4 +38,41 @@ def average(
 
     options = AverageOptions(tuple(parts), output, last, tuple(validation or ()), device)
     for line in average_command(options, Reporter(quiet=quiet)):
+        print(line)
+
+
+@corpus_app.command("back-translate")
+def back_translate(
+    model: Annotated[Path, typer.Argument(help="A model that translates from the target to the source.")],
+    text: Annotated[Path, typer.Argument(help="Text of the target language, a sentence a line; - is stdin.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A .tsv or .tsv.gz file to write.")],
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    sample: Annotated[bool, typer.Option("--sample", help="Draw at random instead of searching.")] = False,
+    top_k: Annotated[int | None, typer.Option(help="Of sampling: only the k likeliest words.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of sampling.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of sampling.")] = None,
+    others: With = [],  # noqa: B006
+    engine: Engine = "auto",
+    workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    settings: Set = [],  # noqa: B006
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Make pairs of text of the target language: a model of the other direction writes the sources.
+
+    \b
+    heedful corpus back-translate fr-en-model mono.fr -o back-translated.tsv
+    heedful train en-fr.tsv --back-translated back-translated.tsv -o en-fr-model
+    """
+    from heedful.commands.back_translation import BackTranslateOptions, back_translate_command
+    from heedful.progress import Reporter
+
+    given = {"beam": beam, "top_k": top_k, "temperature": temperature, "seed": seed}
+    search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if sample:
+        search["method"] = "sample"
+    options = BackTranslateOptions(
+        (model, *others), text, output, search, tuple(settings), engine, workers, device
+    )
+    for line in back_translate_command(options, Reporter(quiet=quiet)):
         print(line)

@@ -99,7 +99,7 @@ def clean(
             clean_sentence(record.target, config.normalize),
             " ".join(record.heads.split()) if trees else "",
         )
-        reason = _objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
+        reason = objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
         if not reason and config.deduplicate and not seen.add(sentence_hash("\0".join(pair))):
             reason = "duplicate"
         if reason:
@@ -138,7 +138,7 @@ def spaced_words(text: str, normalize: Literal["none", "nfc"] = "nfc") -> list[s
     return [word for word in clean_sentence(text, normalize).split(" ") if word]
 
 
-def _objection(pair: Pair, config: CleaningConfig) -> str:
+def objection(pair: Pair, config: CleaningConfig) -> str:
     """Why the pair is unfit; empty if it is not."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:
