@@ -32,6 +32,12 @@ def train(
             "once), two parallel files with a comma between; may be given again."
         ),
     ] = None,
+    back_translated: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Like --mix: pairs of `heedful corpus back-translate`, whose sources are tagged as such."
+        ),
+    ] = None,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
@@ -50,6 +56,7 @@ def train(
     """Train a model on your sentence pairs, or on plain text."""
     from heedful.commands.training import (
         TrainOptions,
+        back_translated_part,
         mixed_part,
         resume_command,
         run_settings,
@@ -60,7 +67,18 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if pairs or output or validation or languages or mix or preset or recipe or time or settings:
+        if (
+            pairs
+            or output
+            or validation
+            or languages
+            or mix
+            or back_translated
+            or preset
+            or recipe
+            or time
+            or settings
+        ):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -72,7 +90,7 @@ def train(
             output or Path("model"),
             tuple(validation or ()),
             None if languages is None else language_pair(languages),
-            tuple(map(mixed_part, mix or ())),
+            (*map(mixed_part, mix or ()), *map(back_translated_part, back_translated or ())),
             task,
             run_settings(recipe, preset, time, settings),
         )
