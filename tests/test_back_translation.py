@@ -58,6 +58,7 @@ def test_what_is_hopeless_is_told_apart(reverse_model: Path) -> None:
         "empty translation": translation("le chat", "\n"),
         "translation without an end": translation("le chat", "the the", complete=False),
         "copied": translation("le chat ", " le chat"),
+        "the same word over and over": translation("le chat dort", "the cat that that that that that"),
         "length ratio": translation("le chat", "the cat " * 20),
     }
     for fault, found in faults.items():

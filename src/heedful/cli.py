@@ -13,7 +13,7 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_family import Device, Engine, Model, Quiet, With, compare, fill, generate
-from heedful.cli_monolingual import average
+from heedful.cli_monolingual import average, distill
 from heedful.cli_training import train
 from heedful.errors import HeedfulError, StoppedError
 
@@ -26,7 +26,7 @@ app = typer.Typer(
     help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
 )
 app.add_typer(corpus_app, name="corpus")
-for verb in (compare, generate, fill, average):
+for verb in (compare, generate, fill, average, distill):
     app.command()(verb)
 
 

@@ -41,6 +41,54 @@ def average(
         print(line)
 
 
+def distill(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="TEACHER... PAIRS...", help="Model folders, then files of pairs."),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The student's model folder to write.")],
+    validation: Annotated[
+        list[Path] | None,
+        typer.Option("--validation", "-v", help="Real pairs to examine on: one file, or -v twice for two."),
+    ] = None,
+    beam: Annotated[int, typer.Option(min=1, help="Hypotheses that the teacher keeps; 1 is greedy.")] = 4,
+    keep_real: Annotated[
+        float, typer.Option(help="Share of the real pairs to learn from too: 0 (none) to 1 (all).")
+    ] = 0.0,
+    preset: Annotated[str | None, typer.Option(help="Of the student; tiny if not given.")] = None,
+    recipe: Annotated[Path | None, typer.Option(help="The student's settings in a TOML file.")] = None,
+    time: Annotated[str | None, typer.Option(help="To train the student in: 30m, 2h, 90s.")] = None,
+    settings: Set = [],  # noqa: B006
+    engine: Engine = "auto",
+    device: Device = "auto",
+    quiet: Quiet = False,
+) -> None:
+    """Train a small, quick model on the translations of a large one, or of several together.
+
+    Stopped at any point, the same command goes on.
+
+    \b
+    heedful distill my-model pairs.tsv -o student --time 1h
+    heedful distill first-model second-model pairs.tsv -o student --keep-real 0.5
+    """
+    from heedful.commands.distill import DistillOptions, distill_command
+    from heedful.commands.training import run_settings
+    from heedful.progress import Reporter
+
+    options = DistillOptions(
+        tuple(paths),
+        output,
+        tuple(validation or ()),
+        beam,
+        keep_real,
+        run_settings(recipe, preset, time, settings),
+        engine,
+        device,
+    )
+    for line in distill_command(options, Reporter(quiet=quiet)):
+        print(line)
+
+
 @corpus_app.command("back-translate")
 def back_translate(
     model: Annotated[Path, typer.Argument(help="A model that translates from the target to the source.")],

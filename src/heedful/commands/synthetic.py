@@ -7,7 +7,7 @@ and what is fit becomes out.tsv at the end, whole.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from heedful.progress import Reporter, counted
 
 ANY_LENGTH = CleaningConfig(max_characters=0)
 """How long a sentence may be is for the training to say."""
+
+STUCK = 5
+"""The same word so many times in a row is no language, unless the line had it too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,18 @@ def _fault(given: str, written: str, complete: bool) -> str:
         return "translation without an end"
     if given == written:
         return "copied"
+    if _longest_run(written) >= STUCK > _longest_run(given):
+        return "the same word over and over"
     return objection(Pair(given, written), ANY_LENGTH)
+
+
+def _longest_run(text: str) -> int:
+    """Times that a word follows itself, the word included.
+
+    >>> _longest_run("so so so good")
+    3
+    """
+    return max(sum(1 for _ in run) for _, run in groupby(text.split()))
 
 
 def check_writer(engine: Engine) -> None:
