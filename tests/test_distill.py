@@ -97,13 +97,11 @@ def test_stopped_anywhere_the_same_command_goes_on(
     reverse_model: Path, reverse_pairs: Path, tmp_path: Path
 ) -> None:
     student = tmp_path / "student"
-    updates = merged(BRIEF, {"training": {"updates": 300, "validate_every": 10}})
     recipe = tmp_path / "recipe.toml"
     recipe.write_text(
         'preset = "demo"\n[model]\nwidth = 32\nfeed_forward_width = 64\nencoder_layers = 1\n'
-        "[training]\nupdates = 300\nvalidate_every = 10\nheld_out = 50\nbleu_sentences = 2\nthreads = 1\n"
+        "[training]\nupdates = 100\nvalidate_every = 10\nheld_out = 50\nbleu_sentences = 2\nthreads = 1\n"
     )
-    assert updates["training"]["updates"] == 300
     words = ["distill", reverse_model, reverse_pairs, "-o", student, "--beam", "1", "--recipe", recipe]
 
     def stopped_when(there: Path) -> str:
