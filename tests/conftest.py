@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+import heedful
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
+from heedful.progress import Reporter
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes of our tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -82,6 +84,47 @@ def quick_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("models") / "quick"
     done = run_heedful(*quick_train_words(grammar_pairs, folder))
     assert done.status == 0, done.err
+    return folder
+
+
+REVERSE_SETTINGS = {
+    "preset": "demo",
+    "model": {
+        "width": 32,
+        "feed_forward_width": 64,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "dropout": 0,
+    },
+    "training": {
+        "updates": 250,
+        "validate_every": 250,
+        "rate": 0.006,
+        "warmup": 30,
+        "held_out": 50,
+        "bleu_sentences": 20,
+        "snapshots": 0,
+        "threads": 1,
+    },
+}
+"""A model that trains in some seconds and translates half of the demo grammar right."""
+
+
+@pytest.fixture(scope="session")
+def reverse_pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3,000 pairs of the demo grammar, from French to English."""
+    path = tmp_path_factory.mktemp("pairs") / "reverse.tsv"
+    write_tsv([(pair.target, pair.source) for pair in generate(3000)], path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def reverse_model(reverse_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder that translates the demo grammar from French to English, somewhat."""
+    folder = tmp_path_factory.mktemp("models") / "reverse"
+    heedful.train(
+        reverse_pairs, folder, languages=("fr", "en"), settings=REVERSE_SETTINGS, report=Reporter(quiet=True)
+    )
     return folder
 
 

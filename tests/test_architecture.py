@@ -11,7 +11,7 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"cli_exports", "cli_training", "cli_translate"},
+    {"cli_exports", "cli_monolingual", "cli_training", "cli_translate"},
     {"cli_family"},
     {"cli_corpus"},
     {"demo", "commands"},

@@ -13,7 +13,8 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_exports import export
-from heedful.cli_family import Device, Engine, Model, Quiet, Seen, To, compare, fill, generate
+from heedful.cli_family import Device, Engine, Model, Quiet, Seen, To, With, compare, fill, generate
+from heedful.cli_monolingual import average, distill
 from heedful.cli_training import train
 from heedful.cli_translate import translate
 from heedful.errors import HeedfulError, StoppedError
@@ -27,7 +28,7 @@ app = typer.Typer(
     help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
 )
 app.add_typer(corpus_app, name="corpus")
-for verb in (compare, generate, fill, export):
+for verb in (compare, generate, fill, average, distill, export):
     app.command()(verb)
 
 
@@ -89,6 +90,7 @@ def evaluate(
     read: Annotated[str, typer.Option("--from", help="Language of the sources; else by the names.")] = "",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     engine: Engine = "exact",
+    others: With = [],  # noqa: B006
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -104,7 +106,7 @@ def evaluate(
     given = {"language": to, "beam": beam}
     search = {name: value for name, value in given.items() if value is not None}
     if is_plain(model):
-        if output or each or search or settings or read or engine != "exact":
+        if output or each or search or settings or others or read or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -112,7 +114,7 @@ def evaluate(
             print(line)
         return
     lines = evaluate_command(
-        model,
+        [model, *others],
         pairs,
         output,
         each,

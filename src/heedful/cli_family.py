@@ -8,6 +8,10 @@ import typer
 from heedful.cli_corpus import Pairs, Set
 
 Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
+With = Annotated[
+    list[Path],
+    typer.Option("--with", help="A model with the same tokenizer to translate together with. Repeat."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Engine = Annotated[
     str,

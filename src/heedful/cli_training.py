@@ -16,6 +16,12 @@ Mix = Annotated[
         "once), two parallel files with a comma between; may be given again."
     ),
 ]
+BackTranslated = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Like --mix: pairs of `heedful corpus back-translate`, whose sources are tagged as such."
+    ),
+]
 Directions = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,6 +49,7 @@ def train(
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
     mix: Mix = None,
+    back_translated: BackTranslated = None,
     direction: Directions = None,
     both_ways: BothWays = False,
     task: Annotated[
@@ -63,6 +70,7 @@ def train(
     """Train a model on your sentence pairs, or on plain text."""
     from heedful.commands.training import (
         TrainOptions,
+        back_translated_part,
         mixed_part,
         resume_command,
         run_settings,
@@ -73,7 +81,7 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        files = pairs or output or validation or languages or mix or direction or both_ways
+        files = pairs or output or validation or languages or mix or back_translated or direction or both_ways
         if files or preset or recipe or time or settings:
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
@@ -86,7 +94,7 @@ def train(
             output or Path("model"),
             tuple(validation or ()),
             None if languages is None else language_pair(languages),
-            tuple(map(mixed_part, mix or ())),
+            (*map(mixed_part, mix or ()), *map(back_translated_part, back_translated or ())),
             task,
             run_settings(recipe, preset, time, settings),
             tuple(direction or ()),

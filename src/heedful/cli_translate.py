@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli_corpus import Set
-from heedful.cli_family import Device, Engine, Model, Quiet, To
+from heedful.cli_family import Device, Engine, Model, Quiet, To, With
 
 
 def translate(
@@ -41,6 +41,7 @@ def translate(
     ] = "",
     engine: Engine = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    others: With = [],  # noqa: B006
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -76,5 +77,6 @@ def translate(
         scores,
         alignments,
         DocumentOptions(again, mark, languages),
+        tuple(others),
     )
     translate_command(options, Reporter(quiet=quiet))

@@ -14,6 +14,7 @@ from typing import Any
 from heedful.api import load, resume, train
 from heedful.config import Settings, merged
 from heedful.corpora.filters import Pair
+from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine
 from heedful.errors import HeedfulError
 from heedful.evaluation import corpus_scores
@@ -142,7 +143,8 @@ class Comparison:
         metrics = [each for each in read_metrics(metrics_path(folder)) if "tokens_per_second" in each]
         trees = engine.bundle.config.model.trees
         test = [pair if trees else pair._replace(heads="") for pair in self.test]
-        bleu, speed = _translated(engine, test)
+        greedy = engine.bundle.config.search.model_copy(update={"beam": 1, "method": "beam"})
+        bleu, speed = bleu_and_speed(engine, test, greedy)
         return Result(
             name,
             engine.bundle.model.parameter_count(),
@@ -156,9 +158,8 @@ class Comparison:
         )
 
 
-def _translated(engine: Engine, test: Sequence[Pair]) -> tuple[float, float]:
+def bleu_and_speed(engine: Engine, test: Sequence[Pair], search: SearchConfig) -> tuple[float, float]:
     """BLEU and sentences a second."""
-    search = engine.bundle.config.search.model_copy(update={"beam": 1, "method": "beam"})
     sources = [pair.read for pair in test]
     engine.translate(sources[:1], search)  # what is loaded at first use
     started = time.perf_counter()

@@ -2,8 +2,9 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from heedful.bundle import Bundle
 from heedful.engines.ctranslate2 import CTranslate2Engine
@@ -14,6 +15,10 @@ from heedful.interop.ctranslate2 import Precision
 from heedful.model.config import PLAIN
 from heedful.training.devices import available_cores
 
+if TYPE_CHECKING:
+    from heedful.decoding.ensemble import Mean
+
+Folders = str | Path | Sequence[str | Path]
 EngineName = Literal["auto", "exact", "pytorch", "ctranslate2", "ctranslate2-int8"]
 ENGINES: tuple[EngineName, ...] = get_args(EngineName)
 GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvmap", "/dev/kfd", "/dev/dxg")
@@ -21,17 +26,27 @@ GPU_DRIVERS = ("/proc/driver/nvidia", "/dev/nvidiactl", "/dev/nvmap", "/dev/kfd"
 
 
 def load(
-    folder: str | Path, *, device: str = "auto", engine: EngineName = "auto", workers: int = 0
+    folder: Folders,
+    *,
+    device: str = "auto",
+    engine: EngineName = "auto",
+    workers: int = 0,
+    mean: "Mean" = "probabilities",
 ) -> SegmentedEngine:
-    """The model in ``folder``, ready to translate.
+    """The model in ``folder``, ready to translate; several folders make an ensemble.
 
     ``engine`` is "pytorch", "ctranslate2" (the same results, quicker), "ctranslate2-int8" (8-bit weights,
     quicker still, nearly the same results), "auto" (the quickest there is) or "exact" (the quickest with the
-    same results). ``workers`` are the cores that CTranslate2 may use; 0 for all.
+    same results). ``workers`` are the cores that CTranslate2 may use; 0 for all. An ensemble runs in PyTorch
+    and averages ``mean``: the "probabilities" of its members, or their "logs".
     """
     if engine not in ENGINES:
         raise HeedfulError(f"there is no engine {engine!r}", hint=f"engines: {', '.join(ENGINES)}")
     place = _place(device)
+    if not isinstance(folder, (str, Path)):
+        if len(folder) != 1:
+            return _together(folder, place, engine, mean)
+        folder = folder[0]
     bundle = Bundle.open(folder, place)
     bundle.check_translates()
     precision: Precision = "float32" if engine in ("exact", "ctranslate2") else "int8"
@@ -46,6 +61,24 @@ def load(
     if place != "cpu":
         raise HeedfulError(f"the engine {engine} runs on the CPU here, not on {place}", hint="--device cpu")
     return _quick_engine(Path(folder), bundle, precision, workers or max(1, available_cores()))
+
+
+def _together(folders: Sequence[str | Path], place: str, engine: EngineName, mean: "Mean") -> SegmentedEngine:
+    """An ensemble: CTranslate2 cannot average what several models predict."""
+    if not folders:
+        raise HeedfulError("no model to translate with", hint="name a model folder, or several")
+    if engine not in ("auto", "exact", "pytorch"):
+        raise HeedfulError(
+            f"the engine {engine} cannot run several models together", hint="leave out --engine"
+        )
+    from heedful.engines.ensemble import EnsembleEngine
+
+    bundles = [Bundle.open(folder, place) for folder in folders]
+    for bundle in bundles:
+        bundle.check_translates()
+    found = EnsembleEngine(bundles, mean, folders)
+    found.name += "" if engine == "pytorch" else " (CTranslate2 cannot average models)"
+    return found
 
 
 def load_plain(folder: str | Path, device: str = "auto") -> Bundle | None:

@@ -210,7 +210,7 @@ def test_stream_can_be_left_at_any_time() -> None:
 
 def test_prefixes_are_written_first_and_cost_their_probability() -> None:
     prefixes = [(3, 2), (), (4,)]
-    for choose in (likeliest, new_draw(sampling(seed=2), sentences=3)):
+    for choose in (likeliest, new_draw(sampling(seed=2), sources([0, 1, 2]))):
         written = write(CHAINS, sources([0, 1, 2]), [9, 9, 9], prefixes, choose)
         tokens: list[list[int]] = [[], [], []]
         gained: list[list[float]] = [[], [], []]
@@ -231,3 +231,12 @@ def test_a_limit_cuts_and_says_so() -> None:
     found = greedy(MarkovChain(table), sources([0, 0]), SearchConfig(beam=1), [5, 2], [(), ()])
     assert [(h.tokens, h.complete) for h in found] == [((2,) * 5, False), ((2,) * 2, False)]
     assert math.isclose(found[0].score, 0.0)
+
+
+def test_sentences_draw_apart_from_each_other() -> None:
+    """The same chain, told by sources that differ: not the same word in the same place of all."""
+    source = sources([0]).repeat(40, 2)
+    source[:, 1] = torch.arange(40) + END + 1
+    found = sampled(MarkovChain(TABLE), source, sampling(), [50] * 40, [()] * 40)
+    first = Counter((*hypotheses[0].tokens, END)[0] for hypotheses in found)
+    assert len(first) == 4

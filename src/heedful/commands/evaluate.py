@@ -29,7 +29,7 @@ from heedful.training.validation import pairs_loss
 
 
 def evaluate_command(
-    model: Path,
+    models: Sequence[Path],
     pairs: Sequence[Path],
     output: Path | None,
     each: Path | None,
@@ -41,12 +41,12 @@ def evaluate_command(
     device: str,
     report: Reporter,
 ) -> list[str]:
-    """Scores of a model on pairs, as lines to print; ``read`` is the language of the sources."""
+    """Scores of a model, or of several together, as lines to print; ``read`` is the sources' language."""
     check_inputs(pairs)
     for path in (output, each):
         if path is not None:
             check_writable(path)
-    loaded = load(model, device=device, engine=engine_name(engine))
+    loaded = load(models, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, settings)
     bundle = _directed(loaded.bundle, settled.language, read, pairs)
     config = bundle.config
@@ -62,8 +62,11 @@ def evaluate_command(
         )
     )
     texts = [translation.text for translation in found]
-    asked = [pair._replace(source=tagged(pair.source, bundle.language_tag())) for pair in test]
-    loss = pairs_loss(bundle.model, bundle.tokenizer, asked)
+    if len(models) > 1:
+        loss = _loss_together(loaded, test, settled)
+    else:
+        asked = [pair._replace(source=tagged(pair.source, bundle.language_tag())) for pair in test]
+        loss = pairs_loss(bundle.model, bundle.tokenizer, asked)
     if output:
         write_text(output, "".join(f"{one_line(text)}\n" for text in texts))
     if each:
@@ -96,6 +99,13 @@ def _direction(config: BundleConfig) -> list[str]:
     if not source:
         return [f"into {target}"]
     return [f"{source} to {target}{', never learned from (zero-shot)' * config.is_zero_shot(source, target)}"]
+
+
+def _loss_together(engine: Engine, pairs: Sequence[Pair], search: SearchConfig) -> float:
+    """Negative log-likelihood a target token, by what several models predict together."""
+    scored = engine.score([pair.read for pair in pairs], [pair.target for pair in pairs], search)
+    tokens = sum(len(each.token_log_probabilities) for each in scored)
+    return -sum(each.log_probability for each in scored) / tokens
 
 
 def usable_pairs(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from heedful.progress import Reporter
 from heedful.text.languages import language_pair
 
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
+BACK_TRANSLATED = "bt"
+"""The tag before sources that a model has written."""
 NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -58,7 +60,9 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
         if options.languages:
             raise HeedfulError("plain text has no two languages", hint="leave out --languages")
         if options.mix:
-            raise HeedfulError("only pairs can be mixed", hint="leave out --mix, and name all texts")
+            raise HeedfulError(
+                "only pairs can be mixed", hint="leave out --mix and --back-translated, and name all texts"
+            )
         bundle = train_on_texts(
             options.files,
             options.folder,
@@ -124,7 +128,15 @@ def _written(folder: Path, bundle: Bundle) -> list[str]:
     return [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
 
 
-def mixed_part(text: str) -> Part:
+def back_translated_part(text: str) -> Part:
+    """What --back-translated says, as --mix does; sources by a model are tagged (Caswell et al. 2019).
+
+    So the model learns to write from all of them, but not to expect sources such as a model writes.
+    """
+    return replace(mixed_part(text, "--back-translated"), tags=(BACK_TRANSLATED,))
+
+
+def mixed_part(text: str, option: str = "--mix") -> Part:
     """What --mix says: FILE, FILE:SHARE, or the same with two parallel files and a comma between.
 
     >>> mixed_part("general.tsv:0.3").share, len(mixed_part("general.en,general.de").paths)
@@ -136,7 +148,7 @@ def mixed_part(text: str) -> Part:
         share = float(number)
         if not 0 < share < 1:
             raise HeedfulError(
-                f"--mix {text}: {number} is no share of the pairs", hint="between 0 and 1, such as 0.3"
+                f"{option} {text}: {number} is no share of the pairs", hint="between 0 and 1, such as 0.3"
             )
     else:
         files = text

@@ -49,6 +49,13 @@ class TranslateOptions:
     scores: bool = False
     alignments: bool = False
     document: DocumentOptions | None = None
+    others: tuple[Path, ...] = ()
+    """Models that translate together with ``model``."""
+
+    @property
+    def models(self) -> tuple[Path, ...]:
+        """All that translate together."""
+        return (self.model, *self.others)
 
 
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
@@ -59,7 +66,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         if len(text) < 200 and Path(text).is_file():
             report.warn(f"{text!r} is translated as a text; for the file of that name write -i {text}")
     engine = load(
-        options.model, device=options.device, engine=engine_name(options.engine), workers=options.workers
+        options.models, device=options.device, engine=engine_name(options.engine), workers=options.workers
     )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
     engine.bundle.language_tag(search.language)  # an error now, not after the first lines
@@ -162,7 +169,7 @@ def _to_file(work: _Work, lines: Iterator[str], options: TranslateOptions, repor
     lasting = source is not None and source.is_file()
     identity = {
         "input": of_file(source) if lasting and source else uuid4().hex,
-        "model": [of_file(options.model / name) for name in PARTS],
+        "model": [of_file(model / name) for model in options.models for name in PARTS],
         "engine": work.engine.name,
         "search": json.loads(work.search.model_dump_json()),
         "prefix": work.prefix,

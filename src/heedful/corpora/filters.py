@@ -109,7 +109,7 @@ def clean(
             clean_sentence(record.target, config.normalize),
             " ".join(record.heads.split()) if trees else "",
         )
-        reason = _objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
+        reason = objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
         pair = pair._replace(source=tagged(pair.source, *tags))
         if not reason and config.deduplicate and not seen.add(sentence_hash("\0".join(pair))):
             reason = "duplicate"
@@ -149,7 +149,7 @@ def spaced_words(text: str, normalize: Literal["none", "nfc"] = "nfc") -> list[s
     return [word for word in clean_sentence(text, normalize).split(" ") if word]
 
 
-def _objection(pair: Pair, config: CleaningConfig) -> str:
+def objection(pair: Pair, config: CleaningConfig) -> str:
     """Why the pair is unfit; empty if it is not."""
     shorter, longer = sorted((len(pair.source), len(pair.target)))
     if not shorter:

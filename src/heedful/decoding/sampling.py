@@ -1,5 +1,6 @@
 """Writing one hypothesis a sentence, token by token: greedy, or drawn at random."""
 
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -48,7 +49,7 @@ def sampled(
         source.repeat_interleave(copies, 0),
         [limit for limit in limits for _ in range(copies)],
         [prefix for prefix in prefixes for _ in range(copies)],
-        new_draw(config, sentences=len(limits)),
+        new_draw(config, source),
     )
     found = _collected(written, len(limits) * copies, config)
     groups = [found[first : first + copies] for first in range(0, len(found), copies)]
@@ -93,11 +94,15 @@ def likeliest(scores: Tensor, sentences: list[int]) -> Tensor:
     return scores.argmax(-1)
 
 
-def new_draw(config: SearchConfig, sentences: int) -> Choice:
-    """A seeded choice: each copy of a sentence has its own stream of random numbers."""
+def new_draw(config: SearchConfig, source: Tensor) -> Choice:
+    """A seeded choice: each copy of each sentence has its own stream of random numbers.
+
+    The stream depends on the sentence, padding apart. If all had the same one, the same word would be
+    favoured in the same place of every translation: no noise to learn from.
+    """
     generators = [
-        torch.Generator().manual_seed(config.seed * 1_000_003 + copy)
-        for _ in range(sentences)
+        torch.Generator().manual_seed(zlib.crc32(f"{config.seed} {copy} {ids}".encode()))
+        for ids in ([identity for identity in row if identity != PAD] for row in source.tolist())
         for copy in range(config.n_best)
     ]
 

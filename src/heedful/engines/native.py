@@ -16,6 +16,7 @@ from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.sampling import likeliest, new_draw, write
 from heedful.decoding.search import output_limits, search
 from heedful.engines.segmented import Job, SegmentedEngine
+from heedful.model.translator import Translator
 from heedful.text.tokenizer import END, PAD
 
 
@@ -46,8 +47,8 @@ class NativeEngine(SegmentedEngine):
         for group in length_groups(lengths, settings.batch_tokens // rows):
             source = self._padded([jobs[i].ids for i in group])
             prefixes = [jobs[i].prefix for i in group]
-            limits = output_limits(source, settings, self.model.longest)
-            results = search(self.model, source, settings, limits=limits, prefixes=prefixes)
+            limits = output_limits(source, settings, self.decoder.longest)
+            results = search(self.decoder, source, settings, limits=limits, prefixes=prefixes)
             for i, hypotheses in zip(group, results, strict=True):
                 found[i] = [self.watched(jobs[i].ids, each) for each in hypotheses] if details else hypotheses
         return found
@@ -55,11 +56,13 @@ class NativeEngine(SegmentedEngine):
     @torch.inference_mode()
     def watched(self, ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with the attention of the layer that aligns best, its heads averaged."""
-        seen: dict[str, Tensor] = {}
         before = torch.tensor([[PAD, *hypothesis.tokens]], device=self.device)
-        self.model(self._padded([ids]), before, seen.__setitem__)
-        weights = seen[f"decoder.{self.model.config.alignment_layer}.cross.weights"][0].mean(0)
+        weights = self._looked(self._padded([ids]), before)
         return replace(hypothesis, attention=weights[: len(hypothesis.tokens)].float().cpu().numpy())
+
+    def _looked(self, source: Tensor, before: Tensor) -> Tensor:
+        """Where one target looks in its source: (target length, source length)."""
+        return aligning_attention(self.model, source, before)
 
     @torch.inference_mode()
     def _scored(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
@@ -68,15 +71,22 @@ class NativeEngine(SegmentedEngine):
         for group in length_groups(lengths, self.bundle.config.search.batch_tokens):
             source = self._padded([sources[i] for i in group])
             target = self._padded([targets[i] for i in group])
-            for i, gained in zip(group, self.model.score(source, target).tolist(), strict=True):
+            for i, gained in zip(group, self.decoder.score(source, target).tolist(), strict=True):
                 found[i] = gained[: len(targets[i]) + 1]
         return found
 
     def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
         source = self._padded([ids])
-        choose = new_draw(settings, 1) if settings.method == "sample" else likeliest
+        choose = new_draw(settings, source) if settings.method == "sample" else likeliest
         limits = [
-            max(limit, len(prefix) + 1) for limit in output_limits(source, settings, self.model.longest)
+            max(limit, len(prefix) + 1) for limit in output_limits(source, settings, self.decoder.longest)
         ]
-        for step in write(self.model, source, limits, [prefix], choose):
+        for step in write(self.decoder, source, limits, [prefix], choose):
             yield from (token for _, token, _ in step if token != END)
+
+
+def aligning_attention(model: Translator, source: Tensor, before: Tensor) -> Tensor:
+    """Of the layer that aligns best, its heads averaged, of one sentence: (target length, source length)."""
+    seen: dict[str, Tensor] = {}
+    model(source, before, seen.__setitem__)
+    return seen[f"decoder.{model.config.alignment_layer}.cross.weights"][0].mean(0)

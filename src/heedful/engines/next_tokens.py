@@ -1,11 +1,11 @@
-"""What may come next after a beginning of a translation, by the PyTorch model: the same for every engine."""
+"""What may come next after a beginning of a translation, by PyTorch: the same for every engine."""
 
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from heedful.bundle import Bundle
+from heedful.model.translator import Scorer
 from heedful.text.spelling import SPACE
 from heedful.text.tokenizer import END, PAD, Tokenizer
 
@@ -23,29 +23,25 @@ class Next(NamedTuple):
 
 
 @torch.inference_mode()
-def next_probabilities(bundle: Bundle, ids: list[int], prefix: list[int]) -> Tensor:
+def next_probabilities(model: Scorer, ids: list[int], prefix: list[int], device: torch.device) -> Tensor:
     """The model's distributions: (rows, vocabulary).
 
     The last row is after the whole prefix, the one before it after all but its last token, and so on as far
     as a fragment of a word can reach.
     """
-    device = bundle.model.output.weight.device
     source = torch.tensor([[*ids, END]], device=device)
     before = torch.tensor([[PAD, *prefix]], device=device)
-    states = bundle.model(source, before)[0, -LONGEST_FRAGMENT - 1 :]
-    return bundle.model.logits(states).softmax(-1).cpu()
+    return model.log_probabilities(source, before)[0, -LONGEST_FRAGMENT - 1 :].exp().cpu()
 
 
 def likeliest_next(
-    bundle: Bundle, ids: list[int], prefix: list[int], count: int, *, new_word: bool
+    rows: Tensor, target: Tokenizer, prefix: list[int], count: int, *, new_word: bool
 ) -> list[Next]:
-    """Up to ``count`` tokens, likeliest first.
+    """Up to ``count`` tokens, likeliest first, by the distributions of ``next_probabilities``.
 
     ``new_word``: only those that begin a word, and the end; what that leaves of the probability is not shared
     out among them. Otherwise the prefix may end inside a word.
     """
-    target = bundle.tokenizer.target
-    rows = next_probabilities(bundle, ids, prefix)
     last, share, completing = rows[-1], 1.0, list[Next]()
     if new_word:
         fitting = [END, *target.beginning_with(SPACE.encode())]

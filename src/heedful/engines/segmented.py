@@ -6,7 +6,7 @@ An engine adds how ids are searched, scored and streamed.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
@@ -18,6 +18,10 @@ from heedful.places import pieces_of
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
 from heedful.text.tokenizer import END
+
+if TYPE_CHECKING:
+    from heedful.decoding.ensemble import Ensemble
+    from heedful.model.translator import Translator
 
 
 class Job(NamedTuple):
@@ -41,6 +45,11 @@ class SegmentedEngine(ABC):
         self.bundle = bundle
         # A segment is encoded to see whether it fits, and then to be translated.
         self._recently = lru_cache(maxsize=4096)(self._encode)
+
+    @property
+    def decoder(self) -> "Translator | Ensemble":
+        """What predicts words, in PyTorch, which translating may not need."""
+        return self.bundle.model
 
     @abstractmethod
     def _searched(self, jobs: Sequence[Job], settings: SearchConfig, details: bool) -> list[list[Hypothesis]]:
@@ -131,7 +140,7 @@ class SegmentedEngine(ABC):
 
         None for a text without words.
         """
-        from heedful.engines.next_tokens import likeliest_next  # by PyTorch, which translating may not need
+        from heedful.engines.next_tokens import likeliest_next, next_probabilities  # by PyTorch
 
         if count < 1:
             raise HeedfulError(f"{count} continuations cannot be given", hint="ask for one or more")
@@ -141,7 +150,8 @@ class SegmentedEngine(ABC):
         if not ids:
             return []
         new_word = bool(forced) and prefix[-1].isspace()
-        likeliest = likeliest_next(self.bundle, ids, forced, count, new_word=new_word)
+        rows = next_probabilities(self.decoder, ids, forced, self.bundle.model.output.weight.device)
+        likeliest = likeliest_next(rows, self.bundle.tokenizer.target, forced, count, new_word=new_word)
         going_on = [each for each in likeliest if each.token != END]
         jobs = [Job(0, ids, [*forced[: each.kept], each.token]) for each in going_on]
         found = dict(zip(going_on, self._searched(jobs, settings, False), strict=True))

@@ -63,7 +63,8 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
     ``told`` are the settings that the user gave; others came with the task.
     """
     training = folder / "training"
-    others = [path for path in folder.iterdir() if path != training] if folder.is_dir() else []
+    ours = ("training", "distillation")  # the second is where `heedful distill` keeps what a teacher wrote
+    others = [path for path in folder.iterdir() if path.name not in ours] if folder.is_dir() else []
     learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
     if others or learned or (folder.exists() and not folder.is_dir()):
         raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
