@@ -12,7 +12,7 @@ import typer
 
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
-from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
+from heedful.cli_family import Device, Glossary, Model, Quiet, compare, fill, generate
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -148,6 +148,8 @@ def translate(
     ] = False,
     engine: Engine = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    glossary: Glossary = None,
+    glossary_mode: Annotated[str | None, typer.Option(help="auto, inline, constrain or split.")] = None,
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -158,6 +160,8 @@ def translate(
 
     given = {"beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
     search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    if glossary_mode:
+        search["glossary_mode"] = glossary_mode
     if sample:
         search["method"] = "sample"
     options = TranslateOptions(
@@ -175,6 +179,7 @@ def translate(
         workers,
         scores,
         alignments,
+        glossary,
     )
     translate_command(options, Reporter(quiet=quiet))
 
@@ -192,6 +197,7 @@ def evaluate(
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     engine: Engine = "exact",
+    glossary: Glossary = None,
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -206,7 +212,7 @@ def evaluate(
 
     search = {} if beam is None else {"beam": beam}
     if is_plain(model):
-        if output or each or search or settings or engine != "exact":
+        if output or each or search or settings or glossary or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -223,6 +229,7 @@ def evaluate(
         engine=engine,
         device=device,
         report=Reporter(quiet=quiet),
+        glossary=glossary,
     )
     for line in lines:
         print(line)

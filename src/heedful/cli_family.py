@@ -9,6 +9,9 @@ from heedful.cli_corpus import Pairs, Set
 
 Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Glossary = Annotated[
+    Path | None, typer.Option(help="Terms and what they must become: TSV or CSV, a term a line.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 
 
