@@ -11,6 +11,7 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"cli_training"},
     {"cli_family"},
     {"cli_corpus"},
     {"demo", "commands"},

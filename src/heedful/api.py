@@ -7,6 +7,8 @@ from heedful.bundle import Bundle
 from heedful.choosing import chooser, possible
 from heedful.config import Settings, merged
 from heedful.corpora.formats import check_inputs, check_room_for_heads, check_texts, languages_of
+from heedful.corpora.lines import STANDARD_INPUT
+from heedful.corpora.parts import Part, check_shares
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.loading import load
@@ -31,23 +33,23 @@ def train(
     *,
     validation: Paths = (),
     languages: tuple[str, str] | None = None,
+    mix: Sequence[Part] = (),
     settings: Settings | None = None,
     report: Reporter | None = None,
 ) -> NativeEngine:
-    """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate."""
+    """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate.
+
+    ``mix`` are more pairs to learn from, each part with its share of an epoch.
+    """
     if (settings or {}).get("model", {}).get("family") in PLAIN:
         raise HeedfulError(
             "this family learns from plain text, not from pairs", hint="--task language or mask"
         )
     training = _paths(pairs)
     trees = (settings or {}).get("model", {}).get("positions") in TREE_POSITIONS
-    inputs = Inputs(training, _paths(validation), languages or languages_of(training), trees=trees)
-    for paths in (inputs.training, inputs.validation):
-        if paths or paths is inputs.training:
-            check_inputs(paths)
-    if trees:
-        check_room_for_heads(inputs.training)
-        check_room_for_heads(inputs.validation)
+    languages = languages or languages_of(training)
+    inputs = Inputs(training, _paths(validation), languages, trees=trees, parts=tuple(mix))
+    _check_files(inputs)
     return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
 
 
@@ -85,6 +87,18 @@ def _trained(
     except HeedfulError:
         forget_unlearned(folder)
         raise
+
+
+def _check_files(inputs: Inputs) -> None:
+    """An error now, not after the corpus was read."""
+    check_shares(inputs.corpus)
+    parts = (*inputs.corpus, *inputs.examination)
+    if not inputs.corpus or sum(STANDARD_INPUT in part.paths for part in parts) > 1:
+        check_inputs([STANDARD_INPUT] * 2 if inputs.corpus else ())  # which says what is wrong
+    for part in parts:
+        check_inputs(part.paths)
+        if inputs.trees:
+            check_room_for_heads(part.paths)
 
 
 def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngine:

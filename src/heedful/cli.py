@@ -13,6 +13,7 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_family import Device, Glossary, Model, Quiet, compare, fill, generate
+from heedful.cli_training import train
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -70,62 +71,7 @@ def demo(
             serve_command(options, report)
 
 
-@app.command()
-def train(
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; - is stdin."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
-    ] = None,
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
-    ] = None,
-    languages: Annotated[
-        str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
-    ] = None,
-    task: Annotated[
-        str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
-    ] = "translate",
-    preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
-    recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
-    ] = None,
-    settings: Set = [],  # noqa: B006 - Typer copies it
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
-    ] = None,
-    quiet: Quiet = False,
-) -> None:
-    """Train a model on your sentence pairs, or on plain text."""
-    from heedful.commands.training import TrainOptions, resume_command, run_settings, train_command
-    from heedful.progress import Reporter
-    from heedful.text.languages import language_pair
-
-    report = Reporter(quiet=quiet)
-    if resume is not None:
-        if pairs or output or validation or languages or preset or recipe or time or settings:
-            raise HeedfulError(
-                "--resume goes on with the files and settings of its folder",
-                hint=f"nothing else is needed: heedful train --resume {resume}",
-            )
-        lines = resume_command(resume, report)
-    else:
-        options = TrainOptions(
-            tuple(pairs or ()),
-            output or Path("model"),
-            tuple(validation or ()),
-            None if languages is None else language_pair(languages),
-            task,
-            run_settings(recipe, preset, time, settings),
-        )
-        lines = train_command(options, report)
-    for line in lines:
-        print(line)
+app.command()(train)
 
 
 @app.command()

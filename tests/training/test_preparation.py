@@ -7,8 +7,10 @@ import pytest
 from heedful.choosing import chooser
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.formats import write_tsv
+from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
+from heedful.text.tags import OPEN, tagged
 from heedful.training.preparation import Inputs, Prepared, prepare
 
 QUIET = Reporter(quiet=True)
@@ -71,3 +73,51 @@ def test_auto_suits_many_characters(tmp_path: Path) -> None:
     write_tsv(pairs, tmp_path / "a.tsv")
     result = prepare(Inputs((tmp_path / "a.tsv",)), tmp_path / "data", CleaningConfig(), chooser({}), QUIET)
     assert result.tokenizer.target.size > 1800
+
+
+def test_parts_are_tagged_and_mixed(grammar_pairs: Path, tmp_path: Path) -> None:
+    """The same sentences again under a tag are no duplicates, and none of them is held out."""
+    parts = (Part((grammar_pairs,), tags=("bt",), share=0.25, held_out=False),)
+    result = prepared(Inputs((grammar_pairs,), parts=parts), tmp_path)
+    kept = list(cleaned_pairs(tmp_path / "pairs.tsv"))
+    assert len(kept) == 1200
+    assert [pair.source for pair in kept[600:]] == [tagged(pair.source, "bt") for pair in kept[:600]]
+    assert not any(OPEN in pair.source for pair in result.validation)
+    tag = result.tokenizer.source.tag("bt")
+    first = [result.training.source(i)[0] == tag for i in range(len(result.training))]
+    assert result.mixture is not None
+    assert first == [False] * result.mixture.sizes[0] + [True] * result.mixture.sizes[1]
+    assert result.mixture.counts[1] == round(result.mixture.sizes[0] / 3)
+    learned = {result.tokenizer.source.decode(result.training.source(i)) for i in range(len(first))}
+    assert not learned & {pair.source for pair in result.validation}, "held out, but learned under a tag"
+    assert any(f"{grammar_pairs} (bt): read 600 pairs, kept 600" in line for line in result.summary)
+
+
+def test_a_tag_before_given_validation_pairs(grammar_pairs: Path, tmp_path: Path) -> None:
+    some = list(cleaned_pairs(grammar_pairs))[:7]
+    write_tsv(some, tmp_path / "valid.tsv")
+    inputs = Inputs(
+        (),
+        parts=(Part((grammar_pairs,), tags=("fr",)),),
+        examined=(Part((tmp_path / "valid.tsv",), tags=("fr",)),),
+    )
+    result = prepared(inputs, tmp_path / "data")
+    assert [pair.source for pair in result.validation] == [tagged(pair.source, "fr") for pair in some]
+    assert len(result.training) == 593
+
+
+def test_the_same_pair_in_two_parts_is_a_duplicate(grammar_pairs: Path, tmp_path: Path) -> None:
+    parts = (Part((grammar_pairs,), share=0.5),)
+    with pytest.raises(HeedfulError, match="0 of 600 pairs are fit"):
+        prepared(Inputs((grammar_pairs,), parts=parts), tmp_path)
+
+
+def test_a_users_text_is_never_a_tag(tmp_path: Path) -> None:
+    write_tsv([(f"{tagged('word', 'fr')} {i}", f"mot {i}") for i in range(9)], tmp_path / "a.tsv")
+    prepared(Inputs((tmp_path / "a.tsv",)), tmp_path / "data")
+    assert not any(OPEN in pair.source for pair in cleaned_pairs(tmp_path / "data" / "pairs.tsv"))
+
+
+def test_plain_texts_have_no_tags(tmp_path: Path) -> None:
+    with pytest.raises(HeedfulError, match="plain texts cannot be tagged"):
+        Inputs((), plain=True, parts=(Part((tmp_path / "a.txt",), tags=("fr",)),))

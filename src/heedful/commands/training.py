@@ -8,6 +8,7 @@ from typing import Any
 
 from heedful.bundle import Bundle
 from heedful.config import Settings, merged, parsed_overrides, read_toml
+from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 
@@ -23,6 +24,7 @@ class TrainOptions:
     folder: Path
     validation: tuple[Path, ...]
     languages: tuple[str, str] | None
+    mix: tuple[Part, ...]
     task: str
     settings: Settings
 
@@ -42,12 +44,15 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
             options.folder,
             validation=options.validation,
             languages=options.languages,
+            mix=options.mix,
             settings=options.settings,
             report=report,
         ).bundle
     else:
         if options.languages:
             raise HeedfulError("plain text has no two languages", hint="leave out --languages")
+        if options.mix:
+            raise HeedfulError("only pairs can be mixed", hint="leave out --mix, and name all texts")
         bundle = train_on_texts(
             options.files,
             options.folder,
@@ -71,6 +76,30 @@ def _written(folder: Path, bundle: Bundle) -> list[str]:
 
     use = use_of(bundle.config.model.family, folder)
     return [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
+
+
+def mixed_part(text: str) -> Part:
+    """What --mix says: FILE, FILE:SHARE, or the same with two parallel files and a comma between.
+
+    >>> mixed_part("general.tsv:0.3").share, len(mixed_part("general.en,general.de").paths)
+    (0.3, 2)
+    """
+    files, colon, number = text.rpartition(":")
+    share = 0.0
+    if colon and re.fullmatch(NUMBER, number) and not Path(text).exists():
+        share = float(number)
+        if not 0 < share < 1:
+            raise HeedfulError(
+                f"--mix {text}: {number} is no share of the pairs", hint="between 0 and 1, such as 0.3"
+            )
+    else:
+        files = text
+    return Part(_mixed_paths(files), share=share, held_out=False)
+
+
+def _mixed_paths(files: str) -> tuple[Path, ...]:
+    names = [files] if Path(files).exists() else files.split(",")
+    return tuple(map(Path, names))
 
 
 def run_settings(

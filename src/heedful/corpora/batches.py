@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from heedful.config import Config
+from heedful.corpora.parts import Mixture
 from heedful.corpora.store import TokenStore
 
 Indices = NDArray[np.int64]
@@ -62,20 +63,30 @@ def _cuts(source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig)
 class Batches:
     """The updates of a run: each is ``accumulate`` batches, whose gradients are summed.
 
-    The last update of an epoch has fewer batches when they do not come out even.
+    The last update of an epoch has fewer batches when they do not come out even. A mixture says which pairs
+    an epoch sees, if not every pair once.
     """
 
-    def __init__(self, store: TokenStore, config: BatchConfig, seed: int, accumulate: int = 1) -> None:
+    def __init__(
+        self,
+        store: TokenStore,
+        config: BatchConfig,
+        seed: int,
+        accumulate: int = 1,
+        mixture: Mixture | None = None,
+    ) -> None:
         self._source_lengths = store.source_lengths + 1  # the end symbol, which the store leaves out
         self._target_lengths = store.target_lengths + 1
         self._config = config
         self._seed = seed
         self._accumulate = accumulate
+        self._mixture = None if mixture is None or mixture.whole else mixture
+        self._length = 0  # batches of an epoch, as the first one of a mixture has
         self._planned_epoch = -1
         self._plan: list[Indices] = []
 
     def updates_per_epoch(self, epoch: int) -> int:
-        """Updates in this epoch: the same in every one, as the sorted lengths are."""
+        """Updates in this epoch: the same in every one, as the sorted lengths are, or are taken to be."""
         return -(-len(self._batches(epoch)) // self._accumulate)
 
     def update(self, epoch: int, index: int) -> list[Indices]:
@@ -87,11 +98,21 @@ class Batches:
 
     def _batches(self, epoch: int) -> list[Indices]:
         if epoch != self._planned_epoch:
-            self._plan = plan_batches(
-                self._source_lengths, self._target_lengths, self._config, seed=self._seed, epoch=epoch
-            )
+            self._plan = self._planned(epoch) if self._mixture is None else self._mixed(epoch, self._mixture)
             self._planned_epoch = epoch
         return self._plan
+
+    def _planned(self, epoch: int, chosen: Indices | slice = slice(None)) -> list[Indices]:
+        sources, targets = self._source_lengths[chosen], self._target_lengths[chosen]
+        return plan_batches(sources, targets, self._config, seed=self._seed, epoch=epoch)
+
+    def _mixed(self, epoch: int, mixture: Mixture) -> list[Indices]:
+        """Other pairs make a few batches more or fewer: these are left out, or come twice."""
+        chosen = mixture.indices(self._seed, epoch)
+        batches = [chosen[batch] for batch in self._planned(epoch, chosen)]
+        if not self._length:
+            self._length = len(batches) if not epoch else len(self._mixed(0, mixture))
+        return [batches[number % len(batches)] for number in range(self._length)]
 
 
 def length_groups(lengths: Sequence[int], tokens: int) -> list[list[int]]:

@@ -6,7 +6,7 @@ joiners, combining marks and direction marks are part of the text and stay.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -18,7 +18,7 @@ from heedful.corpora.formats import Record, read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
 from heedful.errors import HeedfulError
 from heedful.progress import counted
-from heedful.text.tags import NONCHARACTERS
+from heedful.text.tags import NONCHARACTERS, tagged
 from heedful.text.trees import heads_fault, with_heads
 
 # A byte-order mark inside a file: files were joined end to end. Noncharacters make tags, and are no text.
@@ -85,10 +85,20 @@ class CleaningReport:
 
 
 def clean(
-    records: Iterable[Record], config: CleaningConfig, report: CleaningReport, *, trees: bool = False
+    records: Iterable[Record],
+    config: CleaningConfig,
+    report: CleaningReport,
+    *,
+    trees: bool = False,
+    tags: Sequence[str] = (),
+    seen: SeenHashes | None = None,
 ) -> Iterator[Pair]:
-    """The pairs worth keeping; ``report`` fills up as they are taken. Heads are read only for ``trees``."""
-    seen = SeenHashes()
+    """The pairs worth keeping, their sources tagged; ``report`` fills up as they are taken.
+
+    Heads are read only for ``trees``. ``seen`` are the pairs of other parts: with the same tags before them,
+    they do not come again.
+    """
+    seen = SeenHashes() if seen is None else seen
     for record in records:
         report.read += 1
         if record.source is None or record.target is None:
@@ -100,6 +110,7 @@ def clean(
             " ".join(record.heads.split()) if trees else "",
         )
         reason = _objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
+        pair = pair._replace(source=tagged(pair.source, *tags))
         if not reason and config.deduplicate and not seen.add(sentence_hash("\0".join(pair))):
             reason = "duplicate"
         if reason:

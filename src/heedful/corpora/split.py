@@ -7,10 +7,12 @@ nor memory for the corpus, and which does not depend on the order of the files.
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from heedful.corpora.filters import Pair
 from heedful.corpora.hashes import sentence_hash
 from heedful.errors import HeedfulError
+from heedful.text.tags import without_tags
 
 PairFactory = Callable[[], Iterator[Pair]]
 """Gives the same pairs from the start whenever it is called."""
@@ -28,12 +30,12 @@ def held_out_size(pairs: int) -> int:
 
 
 def split_hash(sentence: str) -> int:
-    """Hash of the sentence with case and spacing evened out.
+    """Hash of the sentence with case and spacing evened out, without its tags.
 
     >>> split_hash("Guten  Morgen ") == split_hash("guten morgen")
     True
     """
-    return sentence_hash(" ".join(sentence.casefold().split()))
+    return sentence_hash(" ".join(without_tags(sentence).casefold().split()))
 
 
 class HeldOutChooser:
@@ -70,8 +72,8 @@ class Split:
     """A corpus in two parts: one to learn from, one to be examined on."""
 
     pairs: PairFactory
-    threshold: int
-    """Pairs whose source hashes to this or less are not for training."""
+    sources: frozenset[int]
+    """Hashes of the sources that are not for training."""
     held_out: list[Pair]
     leaks: int
     """Pairs in neither part: their source is held out, but training has their target."""
@@ -79,13 +81,18 @@ class Split:
 
     def training(self) -> Iterator[Pair]:
         """The training part, read anew on every call."""
-        return _training(self.pairs, self.threshold)
+        return filter(self.learns, self.pairs())
+
+    def learns(self, pair: Pair) -> bool:
+        """Whether a pair, of these or of others, may be learned from."""
+        return split_hash(pair.source) not in self.sources
 
 
-def split(pairs: PairFactory, count: int | None = None) -> Split:
+def split(pairs: PairFactory, count: int | None = None, others: PairFactory | None = None) -> Split:
     """Hold out ``count`` source sentences (held_out_size, unless told) with all their translations.
 
-    At least one source sentence stays for training. Reads the pairs three times.
+    At least one source sentence stays for training. ``others`` are pairs to learn from too, of which none is
+    held out. Reads the pairs three times.
     """
     if count is not None and count < 1:
         raise HeedfulError(f"cannot hold out {count} sentences", hint="hold out 1 or more")
@@ -103,13 +110,13 @@ def split(pairs: PairFactory, count: int | None = None) -> Split:
         )
     threshold = chooser.threshold(min(wanted, len(chooser) - 1))
     chosen = [pair for pair in pairs() if split_hash(pair.source) <= threshold]
-    learned = _learned_targets(chosen, _training(pairs, threshold))
+    sources = frozenset(split_hash(pair.source) for pair in chosen)
+    everything = chain(pairs(), others() if others else ())
+    learned = _learned_targets(
+        chosen, (pair for pair in everything if split_hash(pair.source) not in sources)
+    )
     held_out = [pair for pair in chosen if split_hash(pair.target) not in learned]
-    return Split(pairs, threshold, held_out, len(chosen) - len(held_out), total - len(chosen))
-
-
-def _training(pairs: PairFactory, threshold: int) -> Iterator[Pair]:
-    return (pair for pair in pairs() if split_hash(pair.source) > threshold)
+    return Split(pairs, sources, held_out, len(chosen) - len(held_out), total - len(chosen))
 
 
 def _learned_targets(chosen: list[Pair], training: Iterator[Pair]) -> set[int]:

@@ -3,20 +3,23 @@
 Its source vocabulary is taken too, for its embeddings mean nothing with another.
 """
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import torch
 
 from heedful.bundle import Bundle
 from heedful.config import Settings, merged
+from heedful.corpora.filters import Pair
 from heedful.errors import HeedfulError
 from heedful.model.config import Architecture
 from heedful.model.language import MaskedModel
 from heedful.model.predictor import Predictor
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter
-from heedful.text.tokenizer import Pairs, PairTokenizer, Tokenizer
+from heedful.text.tokenizer import PairTokenizer, Tokenizer
 from heedful.training.config import RunConfig
+from heedful.training.preparation import Inputs, trained_tokenizer
 
 OWN = {"family", "decoder_layers", "decoder_attention", "tie_output", "dropout"}
 """Settings of a model in which the two may differ; and all other dropouts."""
@@ -38,13 +41,20 @@ def with_encoder_settings(settings: Settings) -> Settings:
     return merged({"model": shape}, told)
 
 
-def starting_tokenizer(config: RunConfig, pairs: Pairs, languages: tuple[str, str] | None) -> PairTokenizer:
+def starting_tokenizer(
+    config: RunConfig, pairs: Callable[[], Iterator[Pair]], inputs: Inputs
+) -> PairTokenizer:
     """A new one for these pairs; the source's is the encoder's, if there is one to start from."""
     if not config.training.encoder_from:
-        return PairTokenizer.train(pairs, config.tokenizer, languages)
+        return trained_tokenizer(config, pairs, inputs)
+    if inputs.tags:
+        raise HeedfulError(
+            f"the vocabulary of {config.training.encoder_from} has no tags, and this corpus has",
+            hint="leave out training.encoder_from",
+        )
     source = _masked(Path(config.training.encoder_from)).tokenizer.source
     target = Tokenizer.train((pair[1] for pair in pairs()), config.tokenizer)
-    return PairTokenizer(source, target, config.tokenizer, languages)
+    return PairTokenizer(source, target, config.tokenizer, inputs.languages)
 
 
 def start_from_encoder(model: Predictor, folder: str, report: Reporter) -> None:

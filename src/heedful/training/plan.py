@@ -32,8 +32,10 @@ class Plan:
     def __init__(self, prepared: Prepared, folder: Path, report: Reporter) -> None:
         settings = prepared.config.training
         self.prepared, self.settings = prepared, settings
-        self.batches = Batches(prepared.training, prepared.config.batches, settings.seed, settings.accumulate)
-        self.per_epoch = self.batches.updates_per_epoch(0)  # of every epoch: the lengths stay the same
+        self.batches = Batches(
+            prepared.training, prepared.config.batches, settings.seed, settings.accumulate, prepared.mixture
+        )
+        self.per_epoch = self.batches.updates_per_epoch(0)  # of every epoch
         whole = self.per_epoch * settings.epochs
         self.total = min(whole, settings.updates) if settings.updates else whole
         self.respelling = _respelling(prepared)

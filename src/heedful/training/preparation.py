@@ -1,6 +1,6 @@
 """From files of pairs to token ids: clean, split, train the tokenizer, encode.
 
-data/pairs.tsv        cleaned pairs
+data/pairs.tsv        cleaned pairs of all parts, with their tags
 data/training/        token store of the training part
 data/validation.tsv   held-out pairs
 data/tokenizer.json
@@ -9,25 +9,25 @@ data/prepared.json    written last: what was done, and the recipe that was chose
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
 from heedful.corpora.formats import DEFAULT_FIELDS, Record, read_pairs, read_texts, write_tsv
+from heedful.corpora.hashes import SeenHashes
+from heedful.corpora.parts import Mixture, Part, check_shares, repeated
 from heedful.corpora.split import split
-from heedful.corpora.store import StoreWriter, TokenStore
+from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
-from heedful.model.config import Architecture
-from heedful.places import LIMIT
 from heedful.progress import Reporter, counted
+from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
-from heedful.text.trees import encoded_sources
 from heedful.training.config import RunConfig
+from heedful.training.encoding import encode, longest_side
 
-ENCODED_AT_ONCE = 10_000
 DAMAGED = "the training cannot go on: delete the model folder and train anew"
 
 
@@ -52,17 +52,43 @@ class Inputs:
     """Whether these are plain texts, and no pairs."""
     trees: bool = False
     """Whether sources come with the heads of their words."""
+    parts: tuple[Part, ...] = ()
+    """More to learn from, behind the training files."""
+    examined: tuple[Part, ...] = ()
+    """More to validate on; their shares say nothing."""
+
+    def __post_init__(self) -> None:
+        if self.tags and (self.trees or self.plain):
+            raise HeedfulError(
+                f"{'trees' if self.trees else 'plain texts'} cannot be tagged", hint="leave out the tags"
+            )
+
+    @property
+    def corpus(self) -> tuple[Part, ...]:
+        """All parts to learn from."""
+        return (*([Part(self.training, self.languages)] * bool(self.training)), *self.parts)
+
+    @property
+    def examination(self) -> tuple[Part, ...]:
+        """All parts to validate on, if any are given."""
+        return (*([Part(self.validation, self.languages)] * bool(self.validation)), *self.examined)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Those of all parts, in their order."""
+        named = [tag for part in (*self.corpus, *self.examination) for tag in part.tags]
+        return tuple(dict.fromkeys(named))
 
     @property
     def unit(self) -> str:
         """What they are made of."""
         return "line" if self.plain else "pair"
 
-    def records(self, paths: Sequence[Path]) -> Iterator[Record]:
-        """What stands in some of the files."""
+    def records(self, paths: Sequence[Path], languages: tuple[str, str] | None = None) -> Iterator[Record]:
+        """What stands in some of the files, whose languages may be others than the model's."""
         if self.plain:
             return read_texts(paths)
-        return read_pairs(paths, fields=self.languages or DEFAULT_FIELDS)
+        return read_pairs(paths, fields=languages or self.languages or DEFAULT_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +100,8 @@ class Prepared:
     training: TokenStore
     validation: list[Pair]
     summary: list[str]
+    mixture: Mixture | None = None
+    """Which pairs of the store an epoch sees, if not every pair once."""
 
 
 class Choice(Protocol):
@@ -82,14 +110,15 @@ class Choice(Protocol):
     def __call__(self, size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]: ...
 
 
-NewTokenizer = Callable[[RunConfig, Callable[[], Iterator[Pair]], tuple[str, str] | None], PairTokenizer]
-"""The recipe, the pairs and their languages to a tokenizer."""
+NewTokenizer = Callable[[RunConfig, Callable[[], Iterator[Pair]], Inputs], PairTokenizer]
+"""The recipe, the pairs, and the languages and tags of the inputs to a tokenizer."""
 
 
-def _trained_tokenizer(
-    config: RunConfig, pairs: Callable[[], Iterator[Pair]], languages: tuple[str, str] | None
+def trained_tokenizer(
+    config: RunConfig, pairs: Callable[[], Iterator[Pair]], inputs: Inputs
 ) -> PairTokenizer:
-    return PairTokenizer.train(pairs, config.tokenizer, languages)
+    """A new one for these pairs."""
+    return PairTokenizer.train(pairs, config.tokenizer, inputs.languages, inputs.tags)
 
 
 def prepare(
@@ -98,7 +127,7 @@ def prepare(
     cleaning: CleaningConfig,
     choose: Choice,
     report: Reporter,
-    new_tokenizer: NewTokenizer = _trained_tokenizer,
+    new_tokenizer: NewTokenizer = trained_tokenizer,
 ) -> Prepared:
     """Do it all, or take what an earlier call had finished in the same folder."""
     if not (folder / "prepared.json").exists():
@@ -113,12 +142,15 @@ def load_prepared(folder: Path) -> Prepared:
     validation = list(cleaned_pairs(folder / "validation.tsv"))
     if not ({"config", "summary"} <= finished.keys() and validation):
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
+    store = TokenStore.open(folder / "training")
+    sizes = finished.get("sizes", [len(store)])  # an older Heedful knew of no parts
     return Prepared(
         RunConfig.checked(finished["config"]),
         PairTokenizer.load(folder / "tokenizer.json"),
-        TokenStore.open(folder / "training"),
+        store,
         validation,
         finished["summary"],
+        Mixture(tuple(sizes), tuple(finished.get("shares", [0.0]))),
     )
 
 
@@ -130,23 +162,24 @@ def _prepare(
     report: Reporter,
     new_tokenizer: NewTokenizer,
 ) -> None:
-    pairs_path = folder / "pairs.tsv"
-    summary = _cleaned(inputs, pairs_path, cleaning, report)
-    size = _measured(pairs_path, inputs.unit)
-    config, reason = choose(size, measured=True)
+    corpus, summary = _cleaned(inputs, folder / "pairs.tsv", cleaning, report)
+    config, reason = choose(_measured(corpus, inputs.unit), measured=True)
     report.say(reason)
-    training, validation, notes = _divided(inputs, pairs_path, config)
+    learns, validation, notes = _divided(inputs, corpus, config)
     report.say(f"training the {config.tokenizer.kind} tokenizer")
-    tokenizer = new_tokenizer(config, training, inputs.languages)
+    tokenizer = new_tokenizer(config, lambda: _as_often_as_seen(corpus, learns), inputs)
     tokenizer.save(folder / "tokenizer.json")
-    readable = [pair for pair in validation if _longest_side(pair, tokenizer) < config.model.longest]
+    readable = [pair for pair in validation if longest_side(pair, tokenizer) < config.model.longest]
     if not readable:
         raise HeedfulError(f"every validation {inputs.unit} has more than {config.model.longest} tokens")
     if len(readable) < len(validation):
         too_long = counted(len(validation) - len(readable), f"validation {inputs.unit}")
         notes.append(f"dropped {too_long}: more than {config.model.longest} tokens")
     write_tsv(readable, folder / "validation.tsv")
-    notes += _encoded(training, tokenizer, folder / "training", config.model, report, inputs.unit)
+    training = ((number, pair) for number, pair in corpus.numbered() if learns(pair))
+    sizes, lines = encode(training, tokenizer, folder / "training", config.model, report, inputs.unit)
+    mixture = Mixture(tuple(sizes[number] for number in range(len(corpus.parts))), corpus.mixture.shares)
+    notes += [*lines, *_mixed(corpus.parts, mixture, inputs.unit)]
     for note in notes:
         report.say(note)
     write_json(
@@ -154,23 +187,65 @@ def _prepare(
         {
             "summary": [*summary, reason, *notes],
             "config": json.loads(config.model_dump_json()),
+            "sizes": mixture.sizes,
+            "shares": mixture.shares,
         },
     )
 
 
-def _cleaned(inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter) -> list[str]:
-    counts, paths = CleaningReport(unit=inputs.unit), inputs.training
-    records = report.track(inputs.records(paths), "reading", unit=f"{inputs.unit}s")
-    write_tsv(clean(records, cleaning, counts, trees=inputs.trees), result)
-    lines = counts.lines()
+@dataclass(frozen=True, slots=True)
+class _Corpus:
+    """The cleaned pairs of all parts, one behind another in a file."""
+
+    path: Path
+    parts: tuple[Part, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def mixture(self) -> Mixture:
+        return Mixture(self.sizes, tuple(part.share for part in self.parts))
+
+    def numbered(self) -> Iterator[tuple[int, Pair]]:
+        """Each with the number of its part."""
+        pairs = cleaned_pairs(self.path)
+        for number, size in enumerate(self.sizes):
+            for pair in itertools.islice(pairs, size):
+                yield number, pair
+
+    def pairs(self, *, held_out: bool | None = None) -> Iterator[Pair]:
+        """All, or those that may be held out, or the others."""
+        wanted = [held_out is None or part.held_out == held_out for part in self.parts]
+        return (pair for number, pair in self.numbered() if wanted[number])
+
+
+def _cleaned(
+    inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter
+) -> tuple[_Corpus, list[str]]:
+    parts = inputs.corpus
+    check_shares(parts)
+    counts, seen = [CleaningReport(unit=inputs.unit) for _ in parts], SeenHashes()
+
+    def pairs() -> Iterator[Pair]:
+        for part, count in zip(parts, counts, strict=True):
+            records = report.track(
+                inputs.records(part.paths, part.languages), "reading", unit=f"{inputs.unit}s"
+            )
+            yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
+
+    write_tsv(pairs(), result)
+    lines = []
+    for part, count in zip(parts, counts, strict=True):
+        name = f"{part.name}: " if len(parts) > 1 else ""
+        lines += [f"{name}{line}" for line in count.lines()]
     for line in lines:
         report.say(line)
-    if counts.kept < 2:
-        raise HeedfulError(
-            f"{_names(paths)}: {counts.kept} of {counted(counts.read, inputs.unit)} are fit to learn from",
-            hint=_cure(inputs, counts),
-        )
-    return lines
+    for part, count in zip(parts, counts, strict=True):
+        if count.kept < (2 if len(parts) == 1 else 1):
+            raise HeedfulError(
+                f"{part.name}: {count.kept} of {counted(count.read, inputs.unit)} are fit to learn from",
+                hint=_cure(inputs, count),
+            )
+    return _Corpus(result, parts, tuple(count.kept for count in counts)), lines
 
 
 def _cure(inputs: Inputs, counts: CleaningReport) -> str:
@@ -184,24 +259,19 @@ def _cure(inputs: Inputs, counts: CleaningReport) -> str:
 
 
 def _divided(
-    inputs: Inputs, pairs_path: Path, config: RunConfig
-) -> tuple[Callable[[], Iterator[Pair]], list[Pair], list[str]]:
-    """The training pairs, the validation pairs, and a word about how they came to be."""
-    if inputs.validation:
-        validation, lines = _given_validation(inputs, config)
-        known = set(validation)  # a pair in both would be an examination with the answers known
-        leaked = sum(pair in known for pair in cleaned_pairs(pairs_path))
-        notes = [
-            f"validating on {counted(len(validation), inputs.unit)} of {_names(inputs.validation)}",
-            *lines,
-        ]
-        left_out = counted(leaked, f"training {inputs.unit}")
-        notes += [f"left out {left_out} that the validation set has too"] * (leaked > 0)
-        return lambda: (pair for pair in cleaned_pairs(pairs_path) if pair not in known), validation, notes
-    parts = split(lambda: cleaned_pairs(pairs_path), config.training.held_out or None)
+    inputs: Inputs, corpus: _Corpus, config: RunConfig
+) -> tuple[Callable[[Pair], bool], list[Pair], list[str]]:
+    """Which pairs to learn from, the validation pairs, and a word about how they came to be."""
+    if inputs.examination:
+        return _given_validation(inputs, corpus, config.cleaning)
+    parts = split(
+        lambda: corpus.pairs(held_out=True),
+        config.training.held_out or None,
+        lambda: corpus.pairs(held_out=False),
+    )
     if not parts.held_out:
         raise HeedfulError(
-            f"no {inputs.unit} of {_names(inputs.training)} can be held out: their translations all recur",
+            f"no {inputs.unit} of {_names(corpus.parts)} can be held out: their translations all recur",
             hint="give pairs to validate on: --validation FILES",
         )
     notes = [
@@ -211,77 +281,65 @@ def _divided(
         notes.append(
             f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
         )
-    return parts.training, parts.held_out, notes
+    return parts.learns, parts.held_out, notes
 
 
-def _given_validation(inputs: Inputs, config: RunConfig) -> tuple[list[Pair], list[str]]:
-    """The pairs, and what was dropped of them."""
-    counts = CleaningReport(unit=inputs.unit)
-    records = inputs.records(inputs.validation)
-    pairs = list(clean(records, config.cleaning, counts, trees=inputs.trees))
-    if not pairs:
-        raise HeedfulError(f"{_names(inputs.validation)}: no usable {inputs.unit} to validate on")
-    return pairs, [f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]]
+def _given_validation(
+    inputs: Inputs, corpus: _Corpus, cleaning: CleaningConfig
+) -> tuple[Callable[[Pair], bool], list[Pair], list[str]]:
+    """The pairs of the user's files; a pair in both would be an examination with the answers known."""
+    counts, validation = CleaningReport(unit=inputs.unit), list[Pair]()
+    for part in inputs.examination:
+        records = inputs.records(part.paths, part.languages)
+        validation += clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)
+    names = _names(inputs.examination)
+    if not validation:
+        raise HeedfulError(f"{names}: no usable {inputs.unit} to validate on")
+    known = {_untagged(pair) for pair in validation}
+    leaked = sum(_untagged(pair) in known for pair in corpus.pairs())
+    left_out = counted(leaked, f"training {inputs.unit}")
+    notes = [
+        f"validating on {counted(len(validation), inputs.unit)} of {names}",
+        *(f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]),
+        *[f"left out {left_out} that the validation set has too"] * (leaked > 0),
+    ]
+    return lambda pair: _untagged(pair) not in known, validation, notes
 
 
-def _encoded(
-    pairs: Callable[[], Iterator[Pair]],
-    tokenizer: PairTokenizer,
-    folder: Path,
-    model: Architecture,
-    report: Reporter,
-    unit: str,
-) -> list[str]:
-    """Write the token store; says what was too long for the model."""
-    kept = too_long = 0
-    longest, trees = model.longest, model.trees
-    with (
-        StoreWriter(folder, LIMIT if trees else tokenizer.source.size, tokenizer.target.size) as writer,
-        report.task("encoding", unit=f"{unit}s") as task,
-    ):
-        for chunk in _chunks(pairs(), ENCODED_AT_ONCE):
-            sources = encoded_sources(tokenizer.source, [pair.read for pair in chunk])
-            targets = tokenizer.target.encode_batch([pair.target for pair in chunk])
-            for source, target in zip(sources, targets, strict=True):
-                if max(len(source), len(target)) < longest:  # END needs a place too
-                    writer.add(source, target)
-                    kept += 1
-                else:
-                    too_long += 1
-            task.advance(len(chunk))
-    if not kept:
-        raise HeedfulError(
-            f"every {unit} has more than {longest} tokens", hint="raise model.longest, or split the sentences"
-        )
-    notes = [f"{counted(kept, unit)} to learn from; vocabulary {_vocabulary(tokenizer)}"]
-    return notes + [f"dropped {too_long:,}: more than {longest} tokens (model.longest)"] * (too_long > 0)
+def _untagged(pair: Pair) -> Pair:
+    return pair._replace(source=without_tags(pair.source))
 
 
-def _longest_side(pair: Pair, tokenizer: PairTokenizer) -> int:
-    return max(len(tokenizer.source.encode(pair.source)), len(tokenizer.target.encode(pair.target)))
+def _as_often_as_seen(corpus: _Corpus, learns: Callable[[Pair], bool]) -> Iterator[Pair]:
+    """The training pairs as an epoch sees them: a tokenizer is to suit that."""
+    weights = corpus.mixture.weights
+    for number, pairs in itertools.groupby(corpus.numbered(), key=lambda numbered: numbered[0]):
+        yield from repeated((pair for _, pair in pairs if learns(pair)), weights[number])
 
 
-def _vocabulary(tokenizer: PairTokenizer) -> str:
-    if tokenizer.joint:
-        return f"{tokenizer.source.size:,}, joint"
-    return f"{tokenizer.source.size:,} and {tokenizer.target.size:,}"
+def _mixed(parts: Sequence[Part], mixture: Mixture, unit: str) -> list[str]:
+    """What an epoch is made of, if it is not simply every pair once."""
+    if mixture.whole:
+        return []
+    counts, total = mixture.counts, sum(mixture.counts)
+    return [
+        f"of the {counted(total, unit)} of an epoch {count:,} ({count / total:.0%}) are of {part.name}"
+        for part, count in zip(parts, counts, strict=True)
+    ]
 
 
-def _measured(path: Path, unit: str) -> CorpusSize:
-    pairs = characters = 0
+def _measured(corpus: _Corpus, unit: str) -> CorpusSize:
+    """What an epoch sees."""
+    characters = [0] * len(corpus.parts)
     alphabet: set[str] = set()
-    for pair in cleaned_pairs(path):
-        pairs += 1
-        characters += len(pair.source) + len(pair.target)
-        alphabet.update(pair.source, pair.target)
-    return CorpusSize(pairs, characters, len(alphabet), unit)
+    for number, pair in corpus.numbered():
+        source = without_tags(pair.source)
+        characters[number] += len(source) + len(pair.target)
+        alphabet.update(source, pair.target)
+    mixture = corpus.mixture
+    seen = sum(count * weight for count, weight in zip(characters, mixture.weights, strict=True))
+    return CorpusSize(sum(mixture.counts), round(seen), len(alphabet), unit)
 
 
-def _chunks(items: Iterable[Pair], size: int) -> Iterator[list[Pair]]:
-    iterator = iter(items)
-    while chunk := list(itertools.islice(iterator, size)):
-        yield chunk
-
-
-def _names(paths: Sequence[Path]) -> str:
-    return " and ".join(str(path) for path in paths)
+def _names(parts: Sequence[Part]) -> str:
+    return " and ".join(part.name for part in parts)

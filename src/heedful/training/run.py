@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,6 +18,7 @@ from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
+from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
 from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
@@ -25,6 +26,7 @@ from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter, counted
 from heedful.text.sentences import split_sentences
+from heedful.text.tags import without_tags
 from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
 from heedful.training.checkpoint import averaged_weights, checkpoints
@@ -76,6 +78,8 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
             "training": [_lasting(path) for path in inputs.training],
             "validation": [_lasting(path) for path in inputs.validation],
             "languages": inputs.languages,
+            "parts": [_lasting_part(part) for part in inputs.parts],
+            "examined": [_lasting_part(part) for part in inputs.examined],
             "settings": settings,
             "told": told,
             "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
@@ -113,7 +117,10 @@ def read_run(folder: Path) -> Begun:
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
-        inputs = Inputs(training, validation, languages, plain, trees)
+        parts, examined = (  # an older Heedful had none
+            tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined")
+        )
+        inputs = Inputs(training, validation, languages, plain, trees, parts, examined)
         return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
@@ -219,8 +226,14 @@ def _longest_source(prepared: Prepared) -> int:
 
 def _single_sentences(path: Path) -> bool:
     """Whether nearly all sources are one sentence: then the model cannot be trusted with two at once."""
-    several = [len(split_sentences(pair.source)) > 1 for pair in islice(cleaned_pairs(path), 10_000)]
+    several = [
+        len(split_sentences(without_tags(pair.source))) > 1 for pair in islice(cleaned_pairs(path), 10_000)
+    ]
     return sum(several) < len(several) * SEVERAL_SENTENCES
+
+
+def _lasting_part(part: Part) -> dict[str, Any]:
+    return part.to_json() | {"paths": [_lasting(path) for path in part.paths]}
 
 
 def _lasting(path: Path) -> str:

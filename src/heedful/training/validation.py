@@ -15,6 +15,7 @@ from heedful.model.config import PAD, PLAIN
 from heedful.model.language import MaskedModel
 from heedful.model.predictor import Predictor
 from heedful.model.translator import Translator
+from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
 from heedful.text.trees import encoded_sources
 from heedful.training.batch import Batch, new_batch
@@ -56,7 +57,10 @@ def validate(
         written = _translated(model, tokenizer, [pair.read for pair in some])
         language = tokenizer.languages[1] if tokenizer.languages else ""
         scores = corpus_scores(written, [pair.target for pair in some], ("BLEU", "chrF"), language)
-        samples = [(pair.source, pair.target, text) for pair, text in zip(some[:5], written, strict=False)]
+        samples = [
+            (without_tags(pair.source), pair.target, text)
+            for pair, text in zip(some[:5], written, strict=False)
+        ]
         return Validation(loss, {name: score.value for name, score in scores.items()}, samples)
     finally:
         model.train(was_training)
