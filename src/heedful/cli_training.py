@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli_corpus import Set
-from heedful.cli_family import Quiet
+from heedful.cli_family import Glossary, Quiet
 from heedful.errors import HeedfulError
 
 
@@ -41,6 +41,7 @@ def train(
         str | None,
         typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
     ] = None,
+    glossary: Glossary = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
@@ -54,13 +55,25 @@ def train(
         resume_command,
         run_settings,
         train_command,
+        with_glossary,
     )
     from heedful.progress import Reporter
     from heedful.text.languages import language_pair
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if pairs or output or validation or languages or mix or preset or recipe or time or settings:
+        if (
+            pairs
+            or output
+            or validation
+            or languages
+            or mix
+            or preset
+            or recipe
+            or time
+            or settings
+            or glossary
+        ):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -74,7 +87,7 @@ def train(
             None if languages is None else language_pair(languages),
             tuple(map(mixed_part, mix or ())),
             task,
-            run_settings(recipe, preset, time, settings),
+            with_glossary(run_settings(recipe, preset, time, settings), glossary),
         )
         lines = train_command(options, report)
     for line in lines:

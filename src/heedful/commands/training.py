@@ -114,6 +114,14 @@ def run_settings(
     return merged(settings, parsed_overrides(assignments))
 
 
+def with_glossary(settings: dict[str, Any], glossary: Path | None) -> dict[str, Any]:
+    """The settings with --glossary, which by itself means a tenth of the pairs."""
+    if glossary is None:
+        return settings
+    told = {"terms": {"share": 0.1}}
+    return merged(merged(told, settings), {"terms": {"glossary": str(glossary.resolve())}})
+
+
 def minutes_of(time: str) -> float:
     """A time as people write it; a bare number is minutes.
 

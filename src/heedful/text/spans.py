@@ -203,10 +203,11 @@ def in_one_word(before: str, after: str) -> bool:
     """Whether two neighbouring characters are in one word."""
     if is_spaceless(before) or is_spaceless(after):
         return unicodedata.category(after).startswith("M")
-    return _in_word(before) and _in_word(after)
+    return in_word(before) and in_word(after)
 
 
-def _in_word(character: str) -> bool:
+def in_word(character: str) -> bool:
+    """Whether a character is part of words: letters, digits, marks, and what joins them."""
     return character.isalnum() or character in "_\u200c\u200d" or unicodedata.category(character)[0] == "M"
 
 
