@@ -55,7 +55,6 @@ def train(
         resume_command,
         run_settings,
         train_command,
-        with_glossary,
     )
     from heedful.progress import Reporter
     from heedful.text.languages import language_pair
@@ -87,7 +86,7 @@ def train(
             None if languages is None else language_pair(languages),
             tuple(map(mixed_part, mix or ())),
             task,
-            with_glossary(run_settings(recipe, preset, time, settings), glossary),
+            run_settings(recipe, preset, time, settings, glossary),
         )
         lines = train_command(options, report)
     for line in lines:

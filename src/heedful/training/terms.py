@@ -5,6 +5,7 @@ of those found get another translation on both sides, even a made-up word: only 
 learns to copy whatever is inline, be it a term that it has never seen.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -27,6 +28,8 @@ SAMPLE = 5_000
 """Pairs that the dictionary is made of."""
 LIKELY = 0.2
 """What a word must become another with, at least, for the two to be taken for translations."""
+COMMON = 0.05
+"""Share of the sentences from which on a word is no term, nor its beginning or end: the, of, is."""
 SECOND = 0.3
 """How often a second term is looked for in a pair."""
 
@@ -114,16 +117,20 @@ class Finder:
         words = [(_folded(source), _folded(target)) for source, target in sides]
         self._chances: Chances = dictionary(words, rounds=4)
         self._words = sorted({target[a:b] for _, target in sides for a, b in word_places(target)})
+        seen = Counter(word for source, _ in words for word in set(source))
+        self._common = {word for word, count in seen.items() if count > COMMON * len(words)}
         self._longest = longest
 
     def matches(self, source: str, target: str) -> list[Match]:
         """Runs of words whose links stay among themselves."""
         here, there = list(word_places(source)), list(word_places(target))
-        links = self._links(_folded(source), _folded(target))
+        words = _folded(source)
+        links = self._links(words, _folded(target))
+        edges = {place for place in links if words[place] not in self._common}
         found: list[Match] = []
-        for first in links:
+        for first in edges:
             for last in range(first, min(first + self._longest, len(here))):
-                if last not in links:
+                if last not in edges:
                     continue
                 inside = [links[place] for place in range(first, last + 1) if place in links]
                 low, high = min(inside), max(inside)
