@@ -61,18 +61,8 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if (
-            pairs
-            or output
-            or validation
-            or languages
-            or mix
-            or preset
-            or recipe
-            or time
-            or settings
-            or glossary
-        ):
+        told = (pairs, output, validation, languages, mix, preset, recipe, time, settings, glossary)
+        if any(told):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",

@@ -30,6 +30,8 @@ LIKELY = 0.2
 """What a word must become another with, at least, for the two to be taken for translations."""
 COMMON = 0.05
 """Share of the sentences from which on a word is no term, nor its beginning or end: the, of, is."""
+FEW = 50
+"""Sentences that make no word common."""
 SECOND = 0.3
 """How often a second term is looked for in a pair."""
 
@@ -118,7 +120,7 @@ class Finder:
         self._chances: Chances = dictionary(words, rounds=4)
         self._words = sorted({target[a:b] for _, target in sides for a, b in word_places(target)})
         seen = Counter(word for source, _ in words for word in set(source))
-        self._common = {word for word, count in seen.items() if count > COMMON * len(words)}
+        self._common = {word for word, count in seen.items() if count > max(FEW, COMMON * len(words))}
         self._longest = longest
 
     def matches(self, source: str, target: str) -> list[Match]:
