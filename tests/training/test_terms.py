@@ -1,4 +1,4 @@
-"""Terms inside sources: found in pairs, written with tags, learned, and obeyed even if never seen before."""
+"""Terms inside sources: found in pairs, written with tags, learned, and copied into roles never seen."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,10 +7,13 @@ import pytest
 
 from heedful.api import load, train
 from heedful.corpora.filters import Pair
+from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
 from heedful.decoding.config import SearchConfig
+from heedful.engines.segmented import Job, SegmentedEngine
+from heedful.engines.terms import TermSearch
 from heedful.errors import HeedfulError
-from heedful.text.glossary import TERM_TAGS
+from heedful.text.glossary import TERM_TAGS, Glossary
 from heedful.text.tags import parts, tagged
 from heedful.training.config import TermsConfig
 from heedful.training.encoding import Numbered
@@ -169,3 +172,54 @@ def test_mistakes(grammar_pairs: Path, tmp_path: Path, settings: dict[str, objec
         train(grammar_pairs, tmp_path / "model", settings={"preset": "demo", **settings})
     assert problem in caught.value.problem
     assert not (tmp_path / "model" / "config.json").exists()
+
+
+NEW_ROLES = {"frog": "boulanger", "rope": "vase", "uncle": "cochon", "horse": "renard", "taxi": "coffre"}
+LEARNING = {
+    "preset": "tiny",
+    "terms": {"share": 1.0, "swapped": 0.8, "longest": 1},
+    "tokenizer": {"vocabulary": 500},
+    "model": {
+        "width": 96,
+        "heads": 4,
+        "feed_forward_width": 192,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "dropout": 0.05,
+    },
+    "batches": {"tokens": 1500},
+    "training": {
+        "updates": 1200,
+        "rate": 3e-3,
+        "warmup": 100,
+        "held_out": 50,
+        "bleu_sentences": 20,
+        "validate_every": 300,
+        "average": 1,
+        "precision": "float32",
+        "processes": 1,
+        "threads": 1,
+    },
+}
+
+
+@pytest.mark.slow
+def test_a_model_learns_to_copy_translations_that_no_pair_has(tmp_path: Path) -> None:
+    """Words in roles that they never had; read inline alone, without search for what is missing."""
+    pairs = [(pair.source, pair.target) for pair in generate(6000) if len(pair.source.split()) <= 6]
+    write_tsv(pairs, tmp_path / "pairs.tsv")
+    engine = train(tmp_path / "pairs.tsv", tmp_path / "model", languages=("en", "fr"), settings=LEARNING)
+    assert obeyed_inline(engine, [source for source, _ in pairs[:1000]]) > 0.5
+
+
+def obeyed_inline(engine: SegmentedEngine, sources: list[str]) -> float:
+    """The share of the terms that the model writes because it reads them."""
+    search = SearchConfig(glossary_mode="inline")
+    terms = TermSearch(engine, Glossary.of(NEW_ROLES), search, details=False)
+    wanted = [each for each in terms.wanted(sources) if each.terms]
+    jobs = [terms._inline(Job(0, engine._encoded(each.text, search), []), each) for each in wanted]
+    found = engine._searched(jobs, search, False)
+    missing = sum(len(terms.missing(each, want)) for each, want in zip(found, wanted, strict=True))
+    total = sum(len(each.terms) for each in wanted)
+    assert total > 20
+    return 1 - missing / total

@@ -2,7 +2,7 @@
 
 Terms are those of the user's glossary, or are found in the pairs themselves, by a dictionary of words. Part
 of those found get another translation on both sides, even a made-up word: only reading tells it, so the model
-learns to copy whatever is inline, be it a term that it has never seen.
+learns to copy what is inline and not only what it knows.
 """
 
 from collections import Counter
