@@ -22,6 +22,7 @@ from heedful.training.preparation import Inputs
 from heedful.training.run import begin, carry_on, forget_unlearned, read_run
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
+from heedful.training.terms import check_glossary
 
 __all__ = ["load", "resume", "train"]
 
@@ -126,6 +127,7 @@ def _trained(
     choose = chooser(settings, told)
     check_vectors(possible(settings))
     check_links(settings)
+    check_glossary(settings)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
     begin(folder, inputs, settings, told)
     report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")

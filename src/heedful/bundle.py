@@ -10,7 +10,7 @@ PyTorch is imported where weights are touched, and not before: a quick engine ne
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -23,6 +23,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
 from heedful.model.config import PLAIN, ModelConfig
+from heedful.text.glossary import Term, with_inline_terms
 from heedful.text.tags import tagged
 from heedful.text.tokenizer import PairTokenizer
 from heedful.text.trees import encoded_sources, with_heads
@@ -63,6 +64,8 @@ class BundleConfig(Config):
     """Whether text is always split into sentences: so if it has learned from single sentences only."""
     normalize: Literal["none", "nfc"] = "nfc"
     """Unicode form of the text it has learned from."""
+    inline_terms: bool = False
+    """Whether it has learned to read terms with their translations inside a source (glossary.py)."""
     taught_head: tuple[int, int] | None = None
     """Encoder layer and head, from 1, that an extra loss has shown where to look; all others are untaught."""
 
@@ -148,13 +151,14 @@ class Bundle:
         found = self.weights
         return found.read() if isinstance(found, UnreadModel) else found
 
-    def source_ids(self, text: str, language: str = "") -> list[int]:
+    def source_ids(self, text: str, language: str = "", terms: Sequence[Term] = ()) -> list[int]:
         """What the model reads of a source text that is to be translated into ``language``, without END.
 
-        After a tab a model of trees takes the heads of the words; for others a tab is a space.
+        After a tab a model of trees takes the heads of the words; for others a tab is a space. ``terms`` of a
+        cleaned text are written inline.
         """
         sentence, heads = self.source_parts(text)
-        cleaned = clean_sentence(sentence, self.config.normalize)
+        cleaned = with_inline_terms(clean_sentence(sentence, self.config.normalize), terms)
         given = with_heads(tagged(cleaned, self.language_tag(language)) if cleaned else "", heads)
         return encoded_sources(self.tokenizer.source, [given])[0]
 

@@ -13,7 +13,7 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_exports import export
-from heedful.cli_family import Device, Engine, Model, Quiet, Seen, To, With, compare, fill, generate
+from heedful.cli_family import Device, Engine, Glossary, Model, Quiet, Seen, To, With, compare, fill, generate
 from heedful.cli_monolingual import average, distill
 from heedful.cli_training import train
 from heedful.cli_translate import translate
@@ -91,6 +91,7 @@ def evaluate(
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
     engine: Engine = "exact",
     others: With = [],  # noqa: B006
+    glossary: Glossary = None,
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
     quiet: Quiet = False,
@@ -106,7 +107,7 @@ def evaluate(
     given = {"language": to, "beam": beam}
     search = {name: value for name, value in given.items() if value is not None}
     if is_plain(model):
-        if output or each or search or settings or others or read or engine != "exact":
+        if output or each or search or settings or others or glossary or read or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -124,6 +125,7 @@ def evaluate(
         engine=engine,
         device=device,
         report=Reporter(quiet=quiet),
+        glossary=glossary,
     )
     for line in lines:
         print(line)

@@ -17,6 +17,9 @@ Engine = Annotated[
     str,
     typer.Option(help="auto (the quickest), exact (with the same results), pytorch, ctranslate2[-int8]."),
 ]
+Glossary = Annotated[
+    Path | None, typer.Option(help="Terms and what they must become: TSV or CSV, a term a line.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 Seen = Annotated[
     Path | None,

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli_corpus import Set
-from heedful.cli_family import Quiet
+from heedful.cli_family import Glossary, Quiet
 from heedful.errors import HeedfulError
 
 Mix = Annotated[
@@ -61,6 +61,7 @@ def train(
         str | None,
         typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
     ] = None,
+    glossary: Glossary = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
@@ -81,8 +82,8 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        files = pairs or output or validation or languages or mix or back_translated or direction or both_ways
-        if files or preset or recipe or time or settings:
+        files = (pairs, output, validation, languages, mix, back_translated, direction, both_ways, glossary)
+        if any((*files, preset, recipe, time, settings)):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -96,7 +97,7 @@ def train(
             None if languages is None else language_pair(languages),
             (*map(mixed_part, mix or ()), *map(back_translated_part, back_translated or ())),
             task,
-            run_settings(recipe, preset, time, settings),
+            run_settings(recipe, preset, time, settings, glossary),
             tuple(direction or ()),
             both_ways,
         )

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli_corpus import Set
-from heedful.cli_family import Device, Engine, Model, Quiet, To, With
+from heedful.cli_family import Device, Engine, Glossary, Model, Quiet, To, With
 
 
 def translate(
@@ -41,6 +41,8 @@ def translate(
     ] = "",
     engine: Engine = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    glossary: Glossary = None,
+    glossary_mode: Annotated[str | None, typer.Option(help="auto, inline, constrain or split.")] = None,
     others: With = [],  # noqa: B006
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -57,7 +59,14 @@ def translate(
     from heedful.commands.translate import TranslateOptions, translate_command
     from heedful.progress import Reporter
 
-    given = {"language": to, "beam": beam, "n_best": n_best, "temperature": temperature, "seed": seed}
+    given = {
+        "language": to,
+        "glossary_mode": glossary_mode,
+        "beam": beam,
+        "n_best": n_best,
+        "temperature": temperature,
+        "seed": seed,
+    }
     search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
     if sample:
         search["method"] = "sample"
@@ -77,6 +86,7 @@ def translate(
         scores,
         alignments,
         DocumentOptions(again, mark, languages),
+        glossary,
         tuple(others),
     )
     translate_command(options, Reporter(quiet=quiet))

@@ -8,6 +8,7 @@ from typing import Any
 
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Alternative, Continuation, Translation
+from heedful.text.glossary import Glossary
 from heedful.text.sentences import Segment, split_sentences
 
 
@@ -39,6 +40,7 @@ class FakeEngine:
         prefixes: Sequence[str] | None = None,
         *,
         details: bool = False,
+        glossary: Glossary | None = None,
     ) -> list[Translation]:
         self.calls.append(list(texts))
         self.searches.append(search)

@@ -155,3 +155,15 @@ def test_stream_is_the_greedy_translation(address: str, engine: SegmentedEngine,
 def test_stream_with_prefix(address: str, engine: SegmentedEngine) -> None:
     found = list(events(address, prefix="Le chien"))[-1][1]["text"]
     assert found == engine.translate([TEXT], SearchConfig(beam=1), ["Le chien"])[0].text
+
+
+def test_a_glossary_is_obeyed_by_the_model_itself(address: str, engine: SegmentedEngine) -> None:
+    """The sentence is searched for its term as a whole, and so has the score of a whole."""
+    search = engine.bundle.config.search
+    found = only(address, text="The dog is tired.", glossary={"dog": "caniche"})
+    [offline] = engine.translate(["The dog is tired."], search, glossary={"dog": "caniche"})
+    assert "caniche" in found["text"]
+    assert found["text"] == offline.text
+    assert found["score"] is not None
+    plain = only(address, text="The dog is tired.")
+    assert "caniche" not in plain["text"]  # and nobody else gets it

@@ -16,6 +16,7 @@ from heedful.corpora.formats import (
     languages_of,
     read_pairs,
 )
+from heedful.corpora.terms import read_glossary
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
@@ -24,6 +25,7 @@ from heedful.evaluation import corpus_scores
 from heedful.files import check_writable, write_text
 from heedful.loading import load
 from heedful.progress import Reporter
+from heedful.text.glossary import Glossary, missing_terms
 from heedful.text.tags import tagged
 from heedful.training.validation import pairs_loss
 
@@ -40,12 +42,14 @@ def evaluate_command(
     engine: str,
     device: str,
     report: Reporter,
+    glossary: Path | None = None,
 ) -> list[str]:
     """Scores of a model, or of several together, as lines to print; ``read`` is the sources' language."""
     check_inputs(pairs)
     for path in (output, each):
         if path is not None:
             check_writable(path)
+    terms = read_glossary(glossary) if glossary else None
     loaded = load(models, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, settings)
     bundle = _directed(loaded.bundle, settled.language, read, pairs)
@@ -55,7 +59,7 @@ def evaluate_command(
     test = usable_pairs(pairs, config.languages, config.normalize, report, trees=config.model.trees)
     found = list(
         report.track(
-            translate_lines(loaded, (pair.read for pair in test), settled, waiting=False),
+            translate_lines(loaded, (pair.read for pair in test), settled, waiting=False, glossary=terms),
             "translating",
             len(test),
             "lines",
@@ -78,6 +82,7 @@ def evaluate_command(
         f"{len(test):,} pairs, beam {settled.beam}, length penalty {settled.length_penalty:g}, {loaded.name}",
         *(f"{score.name:5} {score.value:6.2f}   {score.signature}" for score in scores.values()),
         f"loss  {loss:6.3f}   perplexity {math.exp(min(loss, 100)):.3f}",
+        *([_terms_line(terms, test, found)] if terms else []),
     ]
 
 
@@ -106,6 +111,17 @@ def _loss_together(engine: Engine, pairs: Sequence[Pair], search: SearchConfig) 
     scored = engine.score([pair.read for pair in pairs], [pair.target for pair in pairs], search)
     tokens = sum(len(each.token_log_probabilities) for each in scored)
     return -sum(each.log_probability for each in scored) / tokens
+
+
+def _terms_line(glossary: Glossary, pairs: Sequence[Pair], found: Sequence[Translation]) -> str:
+    """How many of the glossary's terms are in the translations, and how many are in the references."""
+    wanted = [glossary.terms(pair.source) for pair in pairs]
+    there = [
+        sum(len(terms) - len(missing_terms(text, terms)) for text, terms in zip(texts, wanted, strict=True))
+        for texts in ([each.text for each in found], [pair.target for pair in pairs])
+    ]
+    total = sum(map(len, wanted))
+    return f"terms {there[0]:,} of {total:,}   in the references {there[1]:,}"
 
 
 def usable_pairs(

@@ -161,14 +161,21 @@ def _mixed_paths(files: str) -> tuple[Path, ...]:
 
 
 def run_settings(
-    recipe: Path | None, preset: str | None, time: str | None, assignments: Sequence[str]
+    recipe: Path | None,
+    preset: str | None,
+    time: str | None,
+    assignments: Sequence[str],
+    glossary: Path | None = None,
 ) -> dict[str, Any]:
-    """Recipe file, then --preset and --time, then --set: the later wins."""
+    """Recipe file, then --preset, --time and --glossary, then --set: the later wins."""
     settings = read_toml(recipe) if recipe else {}
     if preset:
         settings = merged(settings, {"preset": preset})
     if time is not None:
         settings = merged(settings, {"training": {"minutes": minutes_of(time)}})
+    if glossary is not None:
+        share = settings.get("terms", {}).get("share", 0.1)
+        settings = merged(settings, {"terms": {"share": share, "glossary": str(glossary.resolve())}})
     return merged(settings, parsed_overrides(assignments))
 
 

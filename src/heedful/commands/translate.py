@@ -16,6 +16,7 @@ from heedful.commands.resuming import by_column, by_field, by_order, of_file, re
 from heedful.corpora.filters import clean_sentence
 from heedful.corpora.formats import check_readable
 from heedful.corpora.lines import STANDARD_INPUT, count_lines, read_lines
+from heedful.corpora.terms import read_glossary
 from heedful.decoding.config import SearchConfig
 from heedful.documents.filling import Document
 from heedful.engines.base import Engine, Translation
@@ -24,6 +25,7 @@ from heedful.errors import HeedfulError
 from heedful.files import check_writable
 from heedful.loading import load
 from heedful.progress import Reporter, Task
+from heedful.text.glossary import Glossary
 from heedful.text.links import pharaoh
 from heedful.text.trees import SHAPE, heads_fault
 
@@ -49,6 +51,7 @@ class TranslateOptions:
     scores: bool = False
     alignments: bool = False
     document: DocumentOptions | None = None
+    glossary: Path | None = None
     others: tuple[Path, ...] = ()
     """Models that translate together with ``model``."""
 
@@ -69,6 +72,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         options.models, device=options.device, engine=engine_name(options.engine), workers=options.workers
     )
     search = search_settings(engine.bundle.config.search, options.search or {}, options.settings)
+    glossary = read_glossary(options.glossary) if options.glossary else None
     engine.bundle.language_tag(search.language)  # an error now, not after the first lines
     if document:
         report.say(f"engine: {engine.name}")
@@ -89,10 +93,12 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         raise HeedfulError("--format text has room for a translation a line only", hint="use tsv or jsonl")
     if options.source or not sys.stdout.isatty():
         report.say(f"engine: {engine.name}")
-    work = _Work(engine, search, options.prefix, form, options.alignments)
+    work = _Work(engine, search, options.prefix, form, options.alignments, glossary)
     write = _to_file if options.output else _to_screen
-    incomplete = write(work, lines, options, report)
+    incomplete, missing = write(work, lines, options, report)
     treeless.tell(report)
+    if missing:
+        report.warn(f"{missing:,} translations lack a term of the glossary")
     if incomplete:
         report.warn(
             f"{incomplete:,} translations stopped at the longest length "
@@ -109,23 +115,31 @@ class _Work:
     prefix: str
     form: str
     alignments: bool
+    glossary: Glossary | None
 
     @property
     def details(self) -> bool:
         return self.alignments or self.form == "jsonl"
 
-    def written(self, found: Iterable[Translation], file: TextIO, first: int = 0) -> int:
-        """Write every translation; returns how many are incomplete."""
-        incomplete = 0
+    def written(self, found: Iterable[Translation], file: TextIO, first: int = 0) -> tuple[int, int]:
+        """Write every translation; returns how many are incomplete, and how many lack a term."""
+        incomplete = missing = 0
         for number, translation in enumerate(found, start=first + 1):
             file.write(_written(number, translation, self.form, self.alignments))
             file.flush()
             incomplete += not translation.complete
-        return incomplete
+            missing += bool(translation.missing)
+        return incomplete, missing
 
     def translated(self, lines: Iterable[str], *, waiting: bool) -> Iterator[Translation]:
         return translate_lines(
-            self.engine, lines, self.search, self.prefix, details=self.details, waiting=waiting
+            self.engine,
+            lines,
+            self.search,
+            self.prefix,
+            details=self.details,
+            waiting=waiting,
+            glossary=self.glossary,
         )
 
 
@@ -155,14 +169,18 @@ class _Treeless:
             )
 
 
-def _to_screen(work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter) -> int:
+def _to_screen(
+    work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter
+) -> tuple[int, int]:
     found: Iterable[Translation] = work.translated(lines, waiting=True)
     if not sys.stdout.isatty():  # a bar would mingle with the translations
         found = report.track(found, "translating", unit="lines")
     return work.written(found, sys.stdout)
 
 
-def _to_file(work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter) -> int:
+def _to_file(
+    work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter
+) -> tuple[int, int]:
     """Into a file that gets its name when it is whole; of an input file the work can go on after a kill."""
     assert options.output is not None
     source = options.source
@@ -174,6 +192,7 @@ def _to_file(work: _Work, lines: Iterator[str], options: TranslateOptions, repor
         "search": json.loads(work.search.model_dump_json()),
         "prefix": work.prefix,
         "format": [work.form, work.alignments],
+        "glossary": work.glossary.entries if work.glossary else (),
     }
     number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.form]
     total = count_lines(source) if lasting and source else None
@@ -213,6 +232,10 @@ def _check(options: TranslateOptions) -> None:
             "--stream prints one greedy or sampled translation word by word",
             hint="leave out --output, --format, --n-best and --beam",
         )
+    if options.stream and options.glossary:
+        raise HeedfulError("--glossary is for whole translations", hint="leave out --stream")
+    if "glossary_mode" in told and not options.glossary:
+        raise HeedfulError("--glossary-mode says how a glossary is used", hint="add --glossary FILE")
     if options.source:
         check_readable(options.source)
     if options.output:
@@ -290,6 +313,7 @@ def _as_json(number: int, translation: Translation) -> dict[str, Any]:
         "source": translation.source,
         "complete": translation.complete,
         "segments": translation.segments,
+        "missing_terms": translation.missing,
         "translations": [
             {
                 "text": alternative.text,

@@ -20,6 +20,8 @@ class SearchConfig(Config):
     """A translation has at most the length of the source plus this many tokens, its end included."""
     language: str = ""
     """Language to translate into, of a model that knows several; empty for its usual one."""
+    glossary_mode: Literal["auto", "inline", "constrain", "split"] = "auto"
+    """How a glossary's terms get in: read inline, searched for, put between parts; auto: the first it can."""
     n_best: int = Field(1, ge=1, le=100)
     """Translations returned for each sentence."""
     temperature: float = Field(1.0, ge=1e-4, le=100)

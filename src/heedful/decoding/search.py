@@ -10,6 +10,8 @@ from torch import Tensor
 
 from heedful.decoding.beam import beam_search
 from heedful.decoding.config import SearchConfig
+from heedful.decoding.constrained import constrained_search
+from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.sampling import greedy, sampled
 from heedful.decoding.stepwise import Prefixes, State, StepwiseDecoder
@@ -23,8 +25,12 @@ def search(
     *,
     limits: Sequence[int] | None = None,
     prefixes: Prefixes | None = None,
+    constraints: Constraints | None = None,
 ) -> list[list[Hypothesis]]:
-    """The ``n_best`` translations of each sentence of padded source ids, best first."""
+    """The ``n_best`` translations of each sentence of padded source ids, best first.
+
+    ``constraints`` are terms that they must contain; what is drawn at random has none.
+    """
     if not source.size(0):
         return []
     limits = limits or output_limits(source, config)
@@ -32,6 +38,9 @@ def search(
     limits = [max(limit, len(prefix) + 1) for limit, prefix in zip(limits, prefixes, strict=True)]
     if config.method == "sample":
         return sampled(decoder, source, config, limits, prefixes)
+    if constraints is not None and any(constraints.sentences):
+        found = constrained_search(decoder, source, config, limits, prefixes, constraints)
+        return [hypotheses[: config.n_best] for hypotheses in found]
     if config.beam == 1:
         return [[best] for best in greedy(decoder, source, config, limits, prefixes)]
     found = beam_search(decoder, source, config, limits, prefixes)

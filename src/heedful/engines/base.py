@@ -1,11 +1,12 @@
 """The seam of translation: text in, Translation out."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from heedful.bundle import Bundle
 from heedful.decoding.config import SearchConfig
+from heedful.text.glossary import Glossary
 from heedful.text.links import Link
 
 
@@ -35,6 +36,8 @@ class Translation:
     """Pieces the text was split into, being longer than the model reads at once."""
     complete: bool = True
     """False when a translation ran into the longest length before it ended."""
+    missing: tuple[str, ...] = ()
+    """Terms that a glossary asks for and the best translation lacks."""
 
     @property
     def text(self) -> str:
@@ -79,8 +82,11 @@ class Engine(Protocol):
         prefixes: Sequence[str] | None = None,
         *,
         details: bool = False,
+        glossary: Mapping[str, str] | Glossary | None = None,
     ) -> list[Translation]:
         """Translate each text; ``prefixes`` are beginnings that the translations must have.
+
+        ``glossary`` says what terms must become; ``search.glossary_mode`` in which way.
 
         With ``details`` every alternative has the probabilities of its tokens and its alignment, which costs.
         """

@@ -66,7 +66,7 @@ class CTranslate2Engine(SegmentedEngine):
 
     def _is_quick(self, job: Job, settings: SearchConfig) -> bool:
         longest = max(len(job.ids) + 1, self._limit(job, settings))
-        return settings.method != "sample" and longest <= self.positions
+        return settings.method != "sample" and longest <= self.positions and not job.constraints
 
     def _searched_quickly(
         self, jobs: Sequence[Job], settings: SearchConfig, details: bool
@@ -186,6 +186,9 @@ class CTranslate2Engine(SegmentedEngine):
             max_input_length=0,
         )
         return [list(result.log_probs) for result in results]
+
+    def _watched(self, ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
+        return self._native.watched(ids, hypothesis)
 
     def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
         job = Job(0, ids, prefix)

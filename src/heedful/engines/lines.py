@@ -15,6 +15,7 @@ from itertools import islice
 
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
+from heedful.text.glossary import Glossary
 
 WINDOW = 2048
 """Lines sorted by length and translated together at most."""
@@ -28,6 +29,7 @@ def translate_lines(
     *,
     details: bool = False,
     waiting: bool = True,
+    glossary: Glossary | None = None,
 ) -> Iterator[Translation]:
     """The translation of each line, in order; ``prefix`` is what each must start with.
 
@@ -38,7 +40,8 @@ def translate_lines(
 
     def translate(window: list[str]) -> list[Translation]:
         distinct = list(dict.fromkeys(window))
-        found = engine.translate(distinct, search, [prefix] * len(distinct), details=details)
+        prefixes = [prefix] * len(distinct)
+        found = engine.translate(distinct, search, prefixes, details=details, glossary=glossary)
         known = dict(zip(distinct, found, strict=True))
         return [replace(known[line], source=line) for line in window]
 

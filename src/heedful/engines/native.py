@@ -12,10 +12,13 @@ from torch import Tensor
 from heedful.bundle import Bundle
 from heedful.corpora.batches import length_groups, padded
 from heedful.decoding.config import SearchConfig
+from heedful.decoding.constrained import WIDEST
+from heedful.decoding.constraints import Constraints
 from heedful.decoding.hypothesis import Hypothesis
 from heedful.decoding.sampling import likeliest, new_draw, write
 from heedful.decoding.search import output_limits, search
 from heedful.engines.segmented import Job, SegmentedEngine
+from heedful.engines.terms import joined_tokens
 from heedful.model.translator import Translator
 from heedful.text.tokenizer import END, PAD
 
@@ -29,6 +32,7 @@ class NativeEngine(SegmentedEngine):
         super().__init__(bundle)
         self.model = bundle.model.eval()
         self.device = self.model.output.weight.device
+        self._joined_tokens = joined_tokens(bundle.tokenizer.target)
 
     @classmethod
     def load(cls, folder: Path | str, device: str | torch.device = "cpu") -> Self:
@@ -42,16 +46,26 @@ class NativeEngine(SegmentedEngine):
     def _searched(self, jobs: Sequence[Job], settings: SearchConfig, details: bool) -> list[list[Hypothesis]]:
         """Searched in batches of similar length."""
         found: list[list[Hypothesis]] = [[] for _ in jobs]
-        rows = settings.n_best if settings.method == "sample" else settings.beam  # of one sentence
-        lengths = [len(job.ids) and len(job.ids) + 1 for job in jobs]
-        for group in length_groups(lengths, settings.batch_tokens // rows):
+        for group in self._groups(jobs, settings):
             source = self._padded([jobs[i].ids for i in group])
             prefixes = [jobs[i].prefix for i in group]
             limits = output_limits(source, settings, self.decoder.longest)
-            results = search(self.decoder, source, settings, limits=limits, prefixes=prefixes)
+            constraints = Constraints([jobs[i].constraints for i in group], self._joined_tokens)
+            results = search(
+                self.decoder, source, settings, limits=limits, prefixes=prefixes, constraints=constraints
+            )
             for i, hypotheses in zip(group, results, strict=True):
                 found[i] = [self.watched(jobs[i].ids, each) for each in hypotheses] if details else hypotheses
         return found
+
+    def _groups(self, jobs: Sequence[Job], settings: SearchConfig) -> Iterator[list[int]]:
+        """Places of jobs that are searched together: those with constraints apart, which need more rows."""
+        rows = settings.n_best if settings.method == "sample" else settings.beam  # of one sentence
+        for constrained in (False, True):
+            chosen = [bool(job.ids) and bool(job.constraints) == constrained for job in jobs]
+            lengths = [(len(job.ids) + 1) * here for job, here in zip(jobs, chosen, strict=True)]
+            more = max((_shortest(job) for job in jobs), default=0) if constrained else 0
+            yield from length_groups(lengths, settings.batch_tokens // (rows + min(WIDEST, more)))
 
     @torch.inference_mode()
     def watched(self, ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
@@ -59,6 +73,9 @@ class NativeEngine(SegmentedEngine):
         before = torch.tensor([[PAD, *hypothesis.tokens]], device=self.device)
         weights = self._looked(self._padded([ids]), before)
         return replace(hypothesis, attention=weights[: len(hypothesis.tokens)].float().cpu().numpy())
+
+    def _watched(self, ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
+        return self.watched(ids, hypothesis)
 
     def _looked(self, source: Tensor, before: Tensor) -> Tensor:
         """Where one target looks in its source: (target length, source length)."""
@@ -83,6 +100,11 @@ class NativeEngine(SegmentedEngine):
         ]
         for step in write(self.decoder, source, limits, [prefix], choose):
             yield from (token for _, token, _ in step if token != END)
+
+
+def _shortest(job: Job) -> int:
+    """Tokens of what it must contain, each spelled in the shortest way."""
+    return sum(min(map(len, spellings)) for spellings in job.constraints)
 
 
 def aligning_attention(model: Translator, source: Tensor, before: Tensor) -> Tensor:

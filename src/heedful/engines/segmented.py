@@ -4,17 +4,21 @@ An engine adds how ids are searched, scored and streamed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
+from heedful.decoding.constraints import Constraint
 from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
 from heedful.engines.base import Alternative, Continuation, Translation
+from heedful.engines.terms import TermSearch
 from heedful.errors import HeedfulError
 from heedful.places import pieces_of
+from heedful.text.glossary import Glossary
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
 from heedful.text.tokenizer import END
@@ -30,6 +34,8 @@ class Job(NamedTuple):
     text: int
     ids: list[int]
     prefix: list[int]
+    constraints: tuple[Constraint, ...] = ()
+    """What its translation must contain."""
 
 
 EMPTY = new_hypothesis([], [], alpha=0.0, complete=True)
@@ -60,6 +66,10 @@ class SegmentedEngine(ABC):
         """The log-probability of each target's tokens and its end."""
 
     @abstractmethod
+    def _watched(self, ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
+        """The hypothesis with its attention to the source."""
+
+    @abstractmethod
     def _written(self, ids: list[int], prefix: list[int], settings: SearchConfig) -> Iterator[int]:
         """Tokens one by one, greedily or drawn at random, without END."""
 
@@ -70,6 +80,7 @@ class SegmentedEngine(ABC):
         prefixes: Sequence[str] | None = None,
         *,
         details: bool = False,
+        glossary: Mapping[str, str] | Glossary | None = None,
     ) -> list[Translation]:
         """Translate each text; what is longer than the model reads at once is split, never cut."""
         settings = search or self.bundle.config.search
@@ -84,14 +95,23 @@ class SegmentedEngine(ABC):
             for number, segments in enumerate(split)
             for first, segment in _first_marked(segments)
         ]
-        found = self._searched(jobs, settings, details)
+        missing: list[list[str]] = [[] for _ in texts]
+        if glossary:
+            terms = TermSearch(self, Glossary.of(glossary), settings, details)
+            wanted = terms.wanted([segment.text for segments in split for segment in segments])
+            found = terms.searched(jobs, wanted)
+            for job, hypotheses, each in zip(jobs, found, wanted, strict=True):
+                missing[job.text] += [term.target for term in terms.missing(hypotheses, each)]
+        else:
+            found = self._searched(jobs, settings, details)
         grouped: list[list[list[Hypothesis]]] = [[] for _ in texts]
         for job, hypotheses in zip(jobs, found, strict=True):
             grouped[job.text].append(hypotheses)
-        return [
+        joined = [
             self._joined(text, segments, hypotheses, settings)
             for text, segments, hypotheses in zip(texts, split, grouped, strict=True)
         ]
+        return [replace(each, missing=tuple(lost)) for each, lost in zip(joined, missing, strict=True)]
 
     def score(
         self, sources: Sequence[str], targets: Sequence[str], search: SearchConfig | None = None

@@ -6,7 +6,6 @@ writes a word, or the row after it, which reads the word back (Chen et al. 2020 
 """
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,12 +14,9 @@ from torch import Tensor
 from heedful.errors import HeedfulError
 from heedful.inspection.trace import Trace, by_words
 from heedful.model.config import ModelConfig
+from heedful.text.dictionary import NOTHING, Chances, dictionary, shares_of
 from heedful.text.links import Link, largest_shares
 
-NOTHING = ""
-"""The source word of target words that come from none."""
-Chances = defaultdict[tuple[str, str], float]
-"""(source word, target word) -> how likely the first becomes the second."""
 LINK = re.compile(r"(\d+)([-p])(\d+)")
 
 
@@ -85,32 +81,6 @@ def best_aligner(traces: Sequence[Trace]) -> tuple[Aligner, dict[Aligner, float]
     chances = dictionary(pairs)
     agreement = {aligner: _agreement(aligner, traces, pairs, chances) for aligner in aligners(traces[0])}
     return max(agreement, key=lambda aligner: agreement[aligner]), agreement
-
-
-def dictionary(pairs: Sequence[tuple[Sequence[str], Sequence[str]]], rounds: int = 5) -> Chances:
-    """How likely each source word becomes each target word: model 1 of Brown et al. 1993.
-
-    Expectation maximisation: share every target word among the source words of its sentence (and NOTHING),
-    by what is believed so far; count the shares; believe the counts; again.
-    """
-    chances: Chances = defaultdict(lambda: 1.0)
-    for _ in range(rounds):
-        counts: Chances = defaultdict(float)
-        totals: defaultdict[str, float] = defaultdict(float)
-        for source, target in pairs:
-            for word in target:
-                for other, share in shares_of(word, source, chances).items():
-                    counts[other, word] += share
-                    totals[other] += share
-        chances = defaultdict(float, {pair: count / totals[pair[0]] for pair, count in counts.items()})
-    return chances
-
-
-def shares_of(word: str, source: Sequence[str], chances: Chances) -> dict[str, float]:
-    """Which source words a target word comes from, as shares that sum to 1; words that recur share one."""
-    candidates = {other: chances[other, word] for other in (NOTHING, *source)}
-    total = sum(candidates.values())
-    return {other: chance / total for other, chance in candidates.items()} if total else {}
 
 
 def _agreement(

@@ -25,6 +25,7 @@ from heedful.server.remembering import Memory
 from heedful.server.statistics import BatcherStatistics
 from heedful.server.streaming import failure, pumped
 from heedful.server.waiting import Admission, Call, Job, Line, Work, total_tokens
+from heedful.text.glossary import Glossary
 from heedful.text.sentences import Segment
 from heedful.training.devices import available_cores
 
@@ -70,6 +71,7 @@ class Batcher:
         details: bool = False,
         deadline: float | None = None,
         admission: Admission | None = None,
+        glossary: Glossary | None = None,
     ) -> list[Translation]:
         """Translate each text, in batches with what others have brought.
 
@@ -78,7 +80,7 @@ class Batcher:
         """
         settings = search or self.engine.bundle.config.search
         works = [
-            Work(text, settings, prefix, details)
+            Work(text, settings, prefix, details, glossary if glossary and glossary.terms(text) else None)
             for text, prefix in zip(texts, prefixes or [""] * len(texts), strict=True)
         ]
         known = {work: found for work in works if (found := self._memory.get(work)) is not None}
@@ -253,10 +255,10 @@ class Batcher:
         return found, time.monotonic() - begun
 
     def _tried(self, batch: Sequence[Job]) -> list[Translation | Exception]:
-        search, details = batch[0].work.kind
+        search, details, glossary = batch[0].work.kind
         texts, prefixes = [job.work.text for job in batch], [job.work.prefix for job in batch]
         try:
-            return [*self.engine.translate(texts, search, prefixes, details=details)]
+            return [*self.engine.translate(texts, search, prefixes, details=details, glossary=glossary)]
         except Exception as error:
             return [error] * len(batch)
 

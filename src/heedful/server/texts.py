@@ -13,6 +13,7 @@ from heedful.decoding.hypothesis import length_penalty
 from heedful.engines.base import Alternative, Translation
 from heedful.server.batching import Batcher
 from heedful.server.waiting import Admission
+from heedful.text.glossary import Glossary
 from heedful.text.links import Link
 from heedful.text.sentences import Segment
 
@@ -33,6 +34,7 @@ class Manner:
     details: bool = False
     portion: float = math.inf
     """Characters that wait in the queue at a time, so that a long text leaves room for others."""
+    glossary: Glossary | None = None
 
 
 async def translate_texts(
@@ -63,6 +65,7 @@ async def translate_texts(
             details=manner.details,
             deadline=manner.deadline,
             admission=admission,
+            glossary=manner.glossary,
         )
     found = iter(results)
 

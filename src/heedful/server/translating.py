@@ -20,6 +20,7 @@ from heedful.server.rounds import driven
 from heedful.server.state import Server
 from heedful.server.texts import Manner, in_thread_if_long, translate_texts
 from heedful.server.waiting import Admission
+from heedful.text.glossary import Glossary
 from heedful.text.languages import Detection, detect
 from heedful.text.links import Link
 from heedful.text.markup import translate_html
@@ -70,6 +71,14 @@ class Wish:
         """What must stay, and what must become of terms."""
         try:
             return Rules(keep=self.kept, glossary=self.glossary)
+        except HeedfulError as error:
+            raise malformed(str(error)) from None
+
+    @property
+    def terms(self) -> Glossary | None:
+        """The glossary, if there is one."""
+        try:
+            return Glossary.of(self.glossary) if self.glossary else None
         except HeedfulError as error:
             raise malformed(str(error)) from None
 
@@ -157,7 +166,7 @@ async def _from_one_language(server: Server, source: str, texts: list[str], wish
     links = bool(wish.glossary) or inline
     portion = PORTION if wish.in_portions else math.inf
     search = search_of(direction, wish, server.config)
-    manner = Manner(search, wish.deadline, wish.details or links, portion)
+    manner = Manner(search, wish.deadline, wish.details or links, portion, wish.terms)
     work = _Translating(batcher, wish, manner)
     if wish.markup:
         return await work.marked_up(texts)

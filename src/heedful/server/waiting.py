@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Translation
+from heedful.text.glossary import Glossary
 
 LOOK_AHEAD = 4
 """Budgets of waiting work among which sentences of similar length are looked for."""
@@ -20,11 +21,12 @@ class Work:
     search: SearchConfig
     prefix: str = ""
     details: bool = False
+    glossary: Glossary | None = None
 
     @property
-    def kind(self) -> tuple[SearchConfig, bool]:
+    def kind(self) -> tuple[SearchConfig, bool, Glossary | None]:
         """What the works of one batch share."""
-        return self.search, self.details
+        return self.search, self.details, self.glossary
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ The rule to remember: spans do not overlap, and stand in the order of the text.
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -64,7 +64,7 @@ class Rules:
     keep: tuple[str, ...] = ()
     """Words and phrases that stay as they are: whole words, capitals count."""
     glossary: Mapping[str, str] = field(default_factory=dict)
-    """Terms of the source and their translations: whole words, capitals of the source do not count."""
+    """Terms of the source and their translations: whole words; one in small letters with any capitals."""
     placeholders: bool = True
     """Whether placeholders and addresses stay as they are."""
 
@@ -81,12 +81,12 @@ class Rules:
 
     @cached_property
     def _kept_terms(self) -> "_Terms":
-        return _Terms({term.strip(): term.strip() for term in self.keep}, str)
+        return _Terms({term.strip(): term.strip() for term in self.keep})
 
     @cached_property
     def _glossary_terms(self) -> "_Terms":
         terms = {source.strip(): target.strip() for source, target in self.glossary.items()}
-        return _Terms(terms, str.casefold)
+        return _Terms(terms, {source: target for source, target in terms.items() if source == source.lower()})
 
     def spans(self, text: str, also: Iterable[Range] = ()) -> list[Span]:
         """The spans of a text; ranges to keep ``also`` may be given, and what overlaps is kept as one."""
@@ -174,11 +174,11 @@ def united(ranges: Iterable[Range]) -> list[Range]:
 class _Terms:
     """Terms to be looked up at every place of a text, the longest first."""
 
-    def __init__(self, terms: Mapping[str, str], fold: Callable[[str], str]) -> None:
-        self._fold = fold
-        self._targets = {fold(term): target for term, target in terms.items()}
-        self._lengths = sorted({len(term) for term in terms}, reverse=True)
-        self._beginnings = {term[:1] for term in self._targets}
+    def __init__(self, exact: Mapping[str, str], folded: Mapping[str, str] | None = None) -> None:
+        self._exact = exact
+        self._folded = {term.casefold(): target for term, target in (folded or {}).items()}
+        self._lengths = sorted({len(term) for term in exact}, reverse=True)
+        self._beginnings = {term[:1] for term in (*self._exact, *self._folded)}
 
     def find(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Start, end and target of each term, from left to right."""
@@ -189,10 +189,11 @@ class _Terms:
             place = found[1] if found else place + 1
 
     def _at(self, text: str, start: int) -> tuple[int, int, str] | None:
-        if self._fold(text[start])[:1] not in self._beginnings:
+        if not {text[start], text[start].casefold()[:1]} & self._beginnings:
             return None
         for length in self._lengths:
-            target = self._targets.get(self._fold(text[start : start + length]))
+            found = text[start : start + length]
+            target = self._exact.get(found, self._folded.get(found.casefold()))
             if target is not None and is_whole(text, start, start + length):
                 return start, start + length, target
         return None
@@ -205,10 +206,11 @@ def is_whole(text: str, start: int, end: int) -> bool:
     (False, True, True)
     """
     borders = pairwise(text[max(0, start - 1) : start + 1]), pairwise(text[end - 1 : end + 1])
-    return not any(_in_one_word(before, after) for border in borders for before, after in border)
+    return not any(in_one_word(before, after) for border in borders for before, after in border)
 
 
-def _in_one_word(before: str, after: str) -> bool:
+def in_one_word(before: str, after: str) -> bool:
+    """Whether two neighbouring characters are in one word."""
     if is_spaceless(before) or is_spaceless(after):
         return unicodedata.category(after).startswith("M")
     return in_word(before) and in_word(after)

@@ -8,7 +8,7 @@ from heedful.config import Config
 from heedful.corpora.batches import BatchConfig
 from heedful.corpora.filters import CleaningConfig
 from heedful.decoding.config import SearchConfig
-from heedful.model.config import Architecture
+from heedful.model.config import PLAIN, Architecture
 from heedful.text.tokenizer import TokenizerConfig
 
 
@@ -99,6 +99,19 @@ class TaughtConfig(Config):
     """Of a link in the loss, where a target token weighs 1."""
 
 
+class TermsConfig(Config):
+    """Terms with their translations inside sources, so that the model learns to obey a glossary."""
+
+    share: float = Field(0.0, ge=0, le=1)
+    """Of the pairs that are learned from once more with a term inline; 0 for none."""
+    glossary: str = ""
+    """A file of terms (TSV or CSV): every pair that has one on both sides is learned from with it inline."""
+    longest: int = Field(3, ge=1, le=20)
+    """Words of a term that is found in a pair, at most."""
+    swapped: float = Field(0.5, ge=0, le=1)
+    """Share of the terms found that get another translation, on both sides: so it copies what it reads."""
+
+
 class RunConfig(Config):
     """A whole recipe. ``preset`` names the defaults that the other sections started from."""
 
@@ -114,10 +127,26 @@ class RunConfig(Config):
     """How many tokens make a batch."""
     training: TrainingConfig = TrainingConfig()
     """How the weights are found."""
+    terms: TermsConfig = TermsConfig()
+    """Terms inside sources."""
     taught: TaughtConfig = TaughtConfig()
     """A head that is shown where to look."""
     search: SearchConfig = SearchConfig()
     """How the trained model translates unless told otherwise."""
+
+    @model_validator(mode="after")
+    def _terms_can_be_read(self) -> Self:
+        if self.terms.glossary and not self.terms.share:
+            raise ValueError("a glossary alone teaches no copying\nset terms.share to 0.1")
+        if self.terms.share and (self.model.trees or self.model.family in PLAIN):
+            raise ValueError(
+                "only a translator without trees reads terms inside a source\nleave out terms.share"
+            )
+        if self.terms.share and self.training.encoder_from:
+            raise ValueError(
+                "the vocabulary of training.encoder_from has no tags for terms\nleave out one of the two"
+            )
+        return self
 
     @model_validator(mode="after")
     def _taught_head_exists(self) -> Self:

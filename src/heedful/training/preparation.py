@@ -24,6 +24,7 @@ from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
 from heedful.progress import Reporter, counted
+from heedful.text.glossary import TERM_TAGS
 from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
 from heedful.training.config import RunConfig
@@ -35,6 +36,7 @@ from heedful.training.directions import (
     tempered,
 )
 from heedful.training.encoding import encode, longest_side
+from heedful.training.terms import TermWriter
 
 DAMAGED = "the training cannot go on: delete the model folder and train anew"
 
@@ -139,7 +141,8 @@ def trained_tokenizer(
     config: RunConfig, pairs: Callable[[], Iterator[Pair]], inputs: Inputs
 ) -> PairTokenizer:
     """A new one for these pairs."""
-    return PairTokenizer.train(pairs, config.tokenizer, inputs.languages, inputs.tags)
+    tags = (*inputs.tags, *(TERM_TAGS if config.terms.share else ()))
+    return PairTokenizer.train(pairs, config.tokenizer, inputs.languages, tags)
 
 
 def prepare(
@@ -201,11 +204,14 @@ def _prepare(
         too_long = counted(len(validation) - len(readable), f"validation {inputs.unit}")
         notes.append(f"dropped {too_long}: more than {config.model.longest} tokens")
     write_tsv(readable, folder / "validation.tsv")
-    training = ((number, pair) for number, pair in corpus.numbered() if learns(pair))
-    sizes, lines = encode(training, tokenizer, folder / "training", config.model, report, inputs.unit)
+    terms = TermWriter(
+        config.terms, lambda: ((number, pair) for number, pair in corpus.numbered() if learns(pair))
+    )
+    sizes, lines = encode(terms.pairs(), tokenizer, folder / "training", config.model, report, inputs.unit)
     for number, part in enumerate(corpus.parts):
         if part.direction and not sizes[number]:
             raise HeedfulError(f"no pair of {part.name} is left to learn from", hint="validate on others")
+    notes += terms.notes
     mixture = Mixture(tuple(sizes[number] for number in range(len(corpus.parts))), corpus.mixture.shares)
     notes += [*lines, *_mixed(corpus.parts, mixture, inputs.unit)]
     for note in notes:

@@ -196,6 +196,7 @@ def _finished(run: Run, folder: Path) -> Bundle:
         longest_source=_longest_source(prepared),
         by_sentence=_single_sentences(folder / "training" / "data" / "pairs.tsv"),
         normalize=prepared.config.cleaning.normalize,
+        inline_terms=prepared.config.terms.share > 0,
         taught_head=(taught.layer, taught.head) if taught.links else None,
     )
     bundle = Bundle(config, prepared.tokenizer, run.model.eval(), model_card(run, result, chosen))
