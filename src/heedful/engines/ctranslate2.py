@@ -16,7 +16,7 @@ import numpy as np
 
 from heedful.bundle import Bundle
 from heedful.decoding.config import SearchConfig
-from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.engines.segmented import Job, SegmentedEngine
 from heedful.text.tokenizer import END
 
@@ -128,7 +128,7 @@ class CTranslate2Engine(SegmentedEngine):
 
     def _limit(self, job: Job, settings: SearchConfig) -> int:
         """Tokens of the longest output, END included, as in ``output_limits``."""
-        limit = len(job.ids) + settings.extra_length
+        limit = settings.limit(len(job.ids))
         if self.longest is not None:
             limit = min(limit, self.longest)
         return max(limit, len(job.prefix) + 1)
@@ -159,7 +159,7 @@ class CTranslate2Engine(SegmentedEngine):
         for (i, j), values in zip(places, gained, strict=True):
             each = found[i][j]
             new = new_hypothesis(
-                each.tokens, values[: each.steps], alpha=settings.length_penalty, complete=each.complete
+                each.tokens, values[: each.steps], penalty=settings.penalty, complete=each.complete
             )
             found[i][j] = replace(new, attention=each.attention)
         return [_best_first(each) for each in found]
@@ -241,5 +241,5 @@ def _hypothesis(
     total = float(score) * (steps**settings.length_penalty) if len(kept) == len(ids) else math.nan
     weights = None if attention is None else np.asarray(attention, dtype=np.float32)[: len(tokens)]
     return Hypothesis(
-        tokens, (), total / length_penalty(steps, settings.length_penalty), complete, total, weights
+        tokens, (), total / settings.penalty(steps), complete, total, weights
     )

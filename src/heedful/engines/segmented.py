@@ -11,7 +11,7 @@ from typing import NamedTuple
 from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
-from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.decoding.hypothesis import Hypothesis, Penalty, new_hypothesis
 from heedful.engines.base import Alternative, Continuation, Translation
 from heedful.errors import HeedfulError
 from heedful.places import pieces_of
@@ -28,7 +28,7 @@ class Job(NamedTuple):
     prefix: list[int]
 
 
-EMPTY = new_hypothesis([], [], alpha=0.0, complete=True)
+EMPTY = new_hypothesis([], [], penalty=lambda length: 1.0, complete=True)
 
 
 class SegmentedEngine(ABC):
@@ -86,15 +86,15 @@ class SegmentedEngine(ABC):
         """How likely the model finds these translations, each taken whole."""
         if len(sources) != len(targets):
             raise HeedfulError(f"{len(sources)} sources cannot be scored with {len(targets)} targets")
-        alpha = self.bundle.config.search.length_penalty
+        penalty = self.bundle.config.search.penalty
         ids = [self._target_ids(target) for target in targets]
         gained = self._scored([self._encoded(source) for source in sources], ids)
         hypotheses = [
-            new_hypothesis(tokens, values, alpha=alpha, complete=True)
+            new_hypothesis(tokens, values, penalty=penalty, complete=True)
             for tokens, values in zip(ids, gained, strict=True)
         ]
         return [
-            self._alternative([hypothesis], [Segment(target, "")], alpha)
+            self._alternative([hypothesis], [Segment(target, "")], penalty)
             for hypothesis, target in zip(hypotheses, targets, strict=True)
         ]
 
@@ -143,7 +143,7 @@ class SegmentedEngine(ABC):
         if len(going_on) < len(likeliest):
             ending = next(each for each in likeliest if each.token == END)
             [gained] = self._scored([ids], [forced])
-            found[ending] = [new_hypothesis(forced, gained, alpha=settings.length_penalty, complete=True)]
+            found[ending] = [new_hypothesis(forced, gained, penalty=settings.penalty, complete=True)]
         return [
             Continuation(
                 self.bundle.tokenizer.target.vocabulary.pieces[each.token],
@@ -222,7 +222,7 @@ class SegmentedEngine(ABC):
             self._alternative(
                 [each[min(i, len(each) - 1)] if each else EMPTY for each in found],
                 segments,
-                settings.length_penalty,
+                settings.penalty,
             )
             for i in range(count)
         )
@@ -230,7 +230,7 @@ class SegmentedEngine(ABC):
         return Translation(text, alternatives, max(1, len(segments)), complete)
 
     def _alternative(
-        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], alpha: float
+        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], penalty: Penalty
     ) -> Alternative:
         target = self.bundle.tokenizer.target
         tokens = [token for part in parts for token in part.tokens]
@@ -239,7 +239,7 @@ class SegmentedEngine(ABC):
         total = sum(part.log_probability for part in parts)
         return Alternative(
             "".join(text + segment.separator for text, segment in zip(texts, segments, strict=True)),
-            total / length_penalty(sum(part.steps for part in parts), alpha),
+            total / penalty(sum(part.steps for part in parts)),
             total,
             tuple(target.pieces(tokens)),
             tuple(gained),
