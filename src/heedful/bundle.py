@@ -23,6 +23,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
 from heedful.model.config import PLAIN, ModelConfig
+from heedful.text.tags import tagged
 from heedful.text.tokenizer import PairTokenizer
 from heedful.text.trees import encoded_sources, with_heads
 
@@ -46,6 +47,8 @@ class BundleConfig(Config):
     """Version of the folder's layout; a newer one is refused."""
     languages: tuple[str, str] | None = None
     """Codes of source and target, when known."""
+    targets: tuple[str, ...] = ()
+    """Languages that it writes, each asked for by a tag; none if it knows a single one."""
     model: ModelConfig
     """Size and shape of the model."""
     search: SearchConfig = SearchConfig()
@@ -130,14 +133,29 @@ class Bundle:
         found = self.weights
         return found.read() if isinstance(found, UnreadModel) else found
 
-    def source_ids(self, text: str) -> list[int]:
-        """What the model reads of a source text, without END.
+    def source_ids(self, text: str, language: str = "") -> list[int]:
+        """What the model reads of a source text that is to be translated into ``language``, without END.
 
         After a tab a model of trees takes the heads of the words; for others a tab is a space.
         """
         sentence, heads = self.source_parts(text)
-        given = with_heads(clean_sentence(sentence, self.config.normalize), heads)
+        cleaned = clean_sentence(sentence, self.config.normalize)
+        given = with_heads(tagged(cleaned, self.language_tag(language)) if cleaned else "", heads)
         return encoded_sources(self.tokenizer.source, [given])[0]
+
+    def language_tag(self, language: str = "") -> str:
+        """The tag that asks for a language, empty if none is needed; an error if it is not known."""
+        targets, usual = self.config.targets, (self.config.languages or ("", ""))[1]
+        if not language:
+            return usual if usual in targets else "".join(targets[:1])
+        if language in targets:
+            return language
+        if targets or language != usual:
+            known = ", ".join(targets) or usual or "one that it does not name"
+            raise HeedfulError(
+                f"this model does not translate into {language!r}", hint=f"it translates into {known}"
+            )
+        return ""
 
     def source_parts(self, text: str) -> tuple[str, str]:
         """The sentence, and the heads of its words if the model reads trees and they are given."""

@@ -95,7 +95,7 @@ def test_prefix_score_and_stream(native: SegmentedEngine, quick: SegmentedEngine
 def test_a_sentence_that_does_not_end_is_cut_alike_alone_and_in_company(quick: SegmentedEngine) -> None:
     search = SearchConfig(beam=4, n_best=4, extra_length=2)
     texts = ["The dog is tired." * number for number in range(1, 4)] + ["x " * 20, "I am a", "y z " * 8]
-    jobs = [Job(number, quick._encoded(text), []) for number, text in enumerate(texts)]
+    jobs = [Job(number, quick._encoded(text, search), []) for number, text in enumerate(texts)]
     together = quick._searched(jobs, search, False)
     alone = [quick._searched([job], search, False)[0] for job in jobs]
     assert not all(each[0].complete for each in alone)  # or nothing was tried

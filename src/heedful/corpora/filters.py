@@ -18,9 +18,11 @@ from heedful.corpora.formats import Record, read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
 from heedful.errors import HeedfulError
 from heedful.progress import counted
+from heedful.text.tags import NONCHARACTERS
 from heedful.text.trees import heads_fault, with_heads
 
-_REMOVED = re.compile("[\0\ufeff]")  # a byte-order mark inside a file: files were joined end to end
+# A byte-order mark inside a file: files were joined end to end. Noncharacters make tags, and are no text.
+_REMOVED = re.compile(f"[\0\ufeff{NONCHARACTERS}]")
 _SPACES = re.compile(" {2,}")
 _LINE_BREAKS = re.compile("[\t\n\x0b\x0c\r\x1c-\x1e\x85\u2028\u2029]+")
 _SHORTEST_JUDGED = 20

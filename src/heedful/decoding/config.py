@@ -26,6 +26,8 @@ class SearchConfig(Config):
     """A translation has at most this many tokens, its end included, whatever the source; 0 for no such limit."""
     extra_length: int = Field(50, ge=1, le=100_000)
     """A translation has at most the length of the source plus this many tokens, its end included."""
+    language: str = ""
+    """Language to translate into, of a model that knows several; empty for its usual one."""
     n_best: int = Field(1, ge=1, le=100)
     """Translations returned for each sentence."""
     temperature: float = Field(1.0, ge=1e-4, le=100)

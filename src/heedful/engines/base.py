@@ -86,7 +86,9 @@ class Engine(Protocol):
         """
         ...
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alternative]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], search: SearchConfig | None = None
+    ) -> list[Alternative]:
         """How likely the model finds these translations."""
         ...
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
-from heedful.decoding.hypothesis import Hypothesis, Penalty, new_hypothesis
+from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.engines.base import Alternative, Continuation, Translation
 from heedful.errors import HeedfulError
 from heedful.places import pieces_of
@@ -69,7 +69,9 @@ class SegmentedEngine(ABC):
             raise HeedfulError("translate takes a list of texts, and as many prefixes if any")
         split = [self.segments(text) for text in texts]
         jobs = [
-            Job(number, self._encoded(segment.text), self._prefix(prefixes[number]) if first else [])
+            Job(
+                number, self._encoded(segment.text, settings), self._prefix(prefixes[number]) if first else []
+            )
             for number, segments in enumerate(split)
             for first, segment in _first_marked(segments)
         ]
@@ -82,19 +84,21 @@ class SegmentedEngine(ABC):
             for text, segments, hypotheses in zip(texts, split, grouped, strict=True)
         ]
 
-    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[Alternative]:
+    def score(
+        self, sources: Sequence[str], targets: Sequence[str], search: SearchConfig | None = None
+    ) -> list[Alternative]:
         """How likely the model finds these translations, each taken whole."""
+        settings = search or self.bundle.config.search
         if len(sources) != len(targets):
             raise HeedfulError(f"{len(sources)} sources cannot be scored with {len(targets)} targets")
-        penalty = self.bundle.config.search.penalty
         ids = [self._target_ids(target) for target in targets]
-        gained = self._scored([self._encoded(source) for source in sources], ids)
+        gained = self._scored([self._encoded(source, settings) for source in sources], ids)
         hypotheses = [
-            new_hypothesis(tokens, values, penalty=penalty, complete=True)
+            new_hypothesis(tokens, values, penalty=settings.penalty, complete=True)
             for tokens, values in zip(ids, gained, strict=True)
         ]
         return [
-            self._alternative([hypothesis], [Segment(target, "")], penalty)
+            self._alternative([hypothesis], [Segment(target, "")], settings)
             for hypothesis, target in zip(hypotheses, targets, strict=True)
         ]
 
@@ -111,7 +115,7 @@ class SegmentedEngine(ABC):
     def _streamed(self, text: str, settings: SearchConfig, forced: list[int]) -> Iterator[str]:
         written: list[int] = []
         whole = shown = ""
-        for token in self._written(self._encoded(text), forced, settings):
+        for token in self._written(self._encoded(text, settings), forced, settings):
             written.append(token)
             whole = self.bundle.tokenizer.target.decode(written)
             if not whole.endswith("\ufffd"):  # in the middle of a character spelled in bytes
@@ -132,7 +136,7 @@ class SegmentedEngine(ABC):
             raise HeedfulError(f"{count} continuations cannot be given", hint="ask for one or more")
         settings = search or self.bundle.config.search
         segments = self.segments(text)
-        ids, forced = self._sentence(segments), self._prefix(prefix)
+        ids, forced = self._sentence(segments, settings), self._prefix(prefix)
         if not ids:
             return []
         new_word = bool(forced) and prefix[-1].isspace()
@@ -157,7 +161,7 @@ class SegmentedEngine(ABC):
             for each in likeliest
         ]
 
-    def _sentence(self, segments: Sequence[Segment]) -> list[int]:
+    def _sentence(self, segments: Sequence[Segment], settings: SearchConfig) -> list[int]:
         """The ids of the only segment with words; none if there is none."""
         texts = [segment.text for segment in segments if segment.text]
         if len(texts) > 1:
@@ -165,7 +169,7 @@ class SegmentedEngine(ABC):
                 f"continuations are for one sentence, and this text has {len(texts)} parts",
                 hint="give the sentence alone, with what its own translation begins with",
             )
-        return self._encoded(texts[0]) if texts else []
+        return self._encoded(texts[0], settings) if texts else []
 
     def _word(self, tokens: Sequence[int], place: int) -> str:
         """The word that the token in this place is of; empty at the end."""
@@ -193,13 +197,13 @@ class SegmentedEngine(ABC):
         return [*segments[:-1], Segment(segments[-1].text, segments[-1].separator + after)]
 
     def _fits(self, text: str) -> bool:
-        return len(self._recently(text)) < self.bundle.config.longest_source
+        return len(self._recently(text, "")) < self.bundle.config.longest_source
 
-    def _encoded(self, text: str) -> list[int]:
-        return list(self._recently(text))
+    def _encoded(self, text: str, settings: SearchConfig) -> list[int]:
+        return list(self._recently(text, settings.language))
 
-    def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.bundle.source_ids(text))
+    def _encode(self, text: str, language: str) -> tuple[int, ...]:
+        return tuple(self.bundle.source_ids(text, language))
 
     def _prefix(self, text: str) -> list[int]:
         return self._target_ids(text.rstrip()) if text.strip() else []
@@ -220,9 +224,7 @@ class SegmentedEngine(ABC):
         count = max((len(hypotheses) for hypotheses in found), default=0) or 1
         alternatives = tuple(
             self._alternative(
-                [each[min(i, len(each) - 1)] if each else EMPTY for each in found],
-                segments,
-                settings.penalty,
+                [each[min(i, len(each) - 1)] if each else EMPTY for each in found], segments, settings
             )
             for i in range(count)
         )
@@ -230,7 +232,7 @@ class SegmentedEngine(ABC):
         return Translation(text, alternatives, max(1, len(segments)), complete)
 
     def _alternative(
-        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], penalty: Penalty
+        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], settings: SearchConfig
     ) -> Alternative:
         target = self.bundle.tokenizer.target
         tokens = [token for part in parts for token in part.tokens]
@@ -239,21 +241,25 @@ class SegmentedEngine(ABC):
         total = sum(part.log_probability for part in parts)
         return Alternative(
             "".join(text + segment.separator for text, segment in zip(texts, segments, strict=True)),
-            total / penalty(sum(part.steps for part in parts)),
+            total / settings.penalty(sum(part.steps for part in parts)),
             total,
             tuple(target.pieces(tokens)),
             tuple(gained),
-            tuple(self._links(parts, segments, texts)),
+            tuple(self._links(parts, segments, texts, settings)),
         )
 
     def _links(
-        self, parts: Sequence[Hypothesis], segments: Sequence[Segment], texts: Sequence[str]
+        self,
+        parts: Sequence[Hypothesis],
+        segments: Sequence[Segment],
+        texts: Sequence[str],
+        settings: SearchConfig,
     ) -> Iterator[Link]:
         """Links between the words (between spaces) of the whole text and of the whole translation."""
         tokenizer, before, written = self.bundle.tokenizer, "", ""
         for part, segment, text in zip(parts, segments, texts, strict=True):
             if part.attention is not None:
-                ids = pieces_of(self._encoded(segment.text))
+                ids = pieces_of(self._encoded(segment.text, settings))
                 words = self._read_words(self.bundle.source_parts(segment.text)[0])
                 source = tokenizer.source.within(ids, [word for _, word in words])
                 target = tokenizer.target.within(part.tokens, text.split())

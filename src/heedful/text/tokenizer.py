@@ -1,7 +1,7 @@
 """Text to ids and back, on Hugging Face ``tokenizers``: section 5.1 of the paper, and three simpler ways.
 
 The rule to remember: decode(encode(text)) == text for every kind and any text, and no text, whatever it
-looks like, encodes to a special id.
+looks like, encodes to a special id: only tags do (tags.py), which cleaning takes out of texts.
 """
 
 import codecs
@@ -19,6 +19,7 @@ from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import write_text
 from heedful.text.spelling import SPACE, escaped, letter_spans, unescaped, unspaced
+from heedful.text.tags import OPEN, parts
 from heedful.text.vocabulary import (
     BLANK,
     END,
@@ -66,20 +67,33 @@ class Tokenizer:
         return self.vocabulary.kind
 
     def tag(self, language: str) -> int:
-        """The id that asks for a language."""
+        """The id of a tag, most often one that asks for a language."""
         if language not in self.vocabulary.languages:
             known = ", ".join(self.vocabulary.languages) or "none"
             raise HeedfulError(f"the vocabulary has no tag for {language!r}", hint=f"tags: {known}")
         return self.vocabulary.pieces.index(language_tag(language))
 
     def encode(self, text: str) -> list[int]:
-        """The ids of the pieces, without END."""
+        """The ids of the pieces and tags, without END."""
+        if OPEN in text:
+            return self._encode_tagged(text)
         return list(self._backend.encode(escaped(text), add_special_tokens=False).ids)
+
+    def _encode_tagged(self, text: str) -> list[int]:
+        return [
+            identity
+            for part, is_tag in parts(text)
+            for identity in ([self.tag(part)] if is_tag else self._backend.encode(escaped(part)).ids)
+        ]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """``encode`` for many texts at once, on all cores."""
+        texts = list(texts)
         encodings = self._backend.encode_batch_fast(list(map(escaped, texts)), add_special_tokens=False)
-        return [list(encoding.ids) for encoding in encodings]
+        return [
+            self._encode_tagged(text) if OPEN in text else list(encoding.ids)
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the pieces; specials and tags are silent, bytes that spell nothing become U+FFFD."""

@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Self
 
 import tokenizers
@@ -17,6 +18,7 @@ from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
 from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.text.spelling import SPACE, SUBWORD_PATTERN, WORD_PATTERN, escaped, spaced
+from heedful.text.tags import without_tags
 
 PAD, END, UNKNOWN = 0, 1, 2
 BLANK = UNKNOWN
@@ -61,7 +63,7 @@ class Vocabulary(Config):
     kind: Kind
     """How text is cut into the pieces."""
     languages: tuple[str, ...] = ()
-    """Languages that have a tag."""
+    """Names of tags: languages to write, and whatever else a source may be marked with (tags.py)."""
     pieces: tuple[str, ...]
     """The piece of every id."""
     merges: tuple[str, ...] = ()
@@ -98,6 +100,16 @@ class Vocabulary(Config):
         return self
 
 
+@dataclass(frozen=True)
+class _Untagged:
+    """Texts that may be read again, without their tags: these are no text to learn pieces of."""
+
+    texts: Iterable[str]
+
+    def __iter__(self) -> Iterator[str]:
+        return map(without_tags, self.texts)
+
+
 class _Learned(NamedTuple):
     pieces: list[str]
     merges: tuple[str, ...] = ()
@@ -121,8 +133,7 @@ def first_pieces(languages: Sequence[str]) -> tuple[str, ...]:
 def learn(texts: Iterable[str], config: TokenizerConfig, languages: Sequence[str] = ()) -> Vocabulary:
     """The vocabulary of these texts. They are read twice; only a one-shot iterator is kept in memory."""
     _check_languages(languages)
-    if isinstance(texts, Iterator):
-        texts = list(texts)
+    texts = list(map(without_tags, texts)) if isinstance(texts, Iterator) else _Untagged(texts)
     counts = _character_counts(texts)
     if not counts.keys() - {SPACE}:
         raise HeedfulError("no text to learn a vocabulary from", hint="check that the corpus has pairs left")

@@ -59,7 +59,7 @@ class PathView {
     const guesses = (/** @type {number} */ i) => (writes ? guessed(trace, ids, chances, Math.min(i, ids.shape[0] - 1), row) : null);
     this.list.replaceChildren(...stations.map(({ name }, i) => h("li", { class: i === stations.length - 1 ? "last" : "" },
       h("div", null, h("span", { class: "place" }, name), i === stations.length - 1 ? h("span", { class: "badge" }, "the end") : null, facts(vectors, i)),
-      i ? strip(vectors[i], most, name) : beginning(vectors[0], rowOf(position, row), most, side === "decoder" && row === 0),
+      i ? strip(vectors[i], most, name) : beginning(vectors[0], rowOf(position, row), most, side === "decoder" && row === 0, trace.manifest.model.scaled_embeddings),
       guesses(i))));
     this.numbers.replaceChildren(numbers({
       title: "", // the summary says it
