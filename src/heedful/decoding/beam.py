@@ -135,9 +135,7 @@ def _grown(
         parent = int(origin[line, place])
         history = [*live.log_probabilities[line, parent].tolist(), float(gained[line, place])]
         finished[live.sentences[line]].append(
-            new_hypothesis(
-                live.tokens[line, parent].tolist(), history, penalty=config.penalty, complete=True
-            )
+            new_hypothesis(live.tokens[line, parent].tolist(), history, penalty=config.penalty, complete=True)
         )
     going_on = ended.int().argsort(dim=1, stable=True)[:, : config.beam]
     if watch is not None and live.sentences[0] == 0:

@@ -240,6 +240,4 @@ def _hypothesis(
     steps = max(len(kept), 1)
     total = float(score) * (steps**settings.length_penalty) if len(kept) == len(ids) else math.nan
     weights = None if attention is None else np.asarray(attention, dtype=np.float32)[: len(tokens)]
-    return Hypothesis(
-        tokens, (), total / settings.penalty(steps), complete, total, weights
-    )
+    return Hypothesis(tokens, (), total / settings.penalty(steps), complete, total, weights)
