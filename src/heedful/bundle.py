@@ -3,6 +3,7 @@
 config.json          format, languages, model, search, longest sentences seen
 weights.safetensors  one tensor a parameter, shared ones once
 tokenizer.json       both sides' vocabularies
+source.spm           and target.spm: their SentencePiece models, if it comes from another program
 README.md            the model card
 
 PyTorch is imported where weights are touched, and not before: a quick engine needs neither.
@@ -136,11 +137,13 @@ class Bundle:
     def source_ids(self, text: str, language: str = "") -> list[int]:
         """What the model reads of a source text that is to be translated into ``language``, without END.
 
+        A user may have typed another language before the text, if the model comes from where that is usual.
         After a tab a model of trees takes the heads of the words; for others a tab is a space.
         """
         sentence, heads = self.source_parts(text)
         cleaned = clean_sentence(sentence, self.config.normalize)
-        given = with_heads(tagged(cleaned, self.language_tag(language)) if cleaned else "", heads)
+        asked = "" if self.tokenizer.source.typed_tag(cleaned) else self.language_tag(language)
+        given = with_heads(tagged(cleaned, asked) if cleaned else "", heads)
         return encoded_sources(self.tokenizer.source, [given])[0]
 
     def language_tag(self, language: str = "") -> str:

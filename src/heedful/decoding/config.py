@@ -23,7 +23,7 @@ class SearchConfig(Config):
     """Whether a search ends once `beam` hypotheses have ended, or goes on while the best unfinished one still
     scores above the worst of these."""
     longest: int = Field(0, ge=0, le=1_000_000)
-    """A translation has at most this many tokens, its end included, whatever the source; 0 for no such limit."""
+    """A translation has at most this many tokens, its end included, whatever the source; 0 for no limit."""
     extra_length: int = Field(50, ge=1, le=100_000)
     """A translation has at most the length of the source plus this many tokens, its end included."""
     language: str = ""

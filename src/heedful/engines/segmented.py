@@ -18,6 +18,7 @@ from heedful.places import pieces_of
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
 from heedful.text.tokenizer import END
+from heedful.text.vocabulary import language_tag
 
 
 class Job(NamedTuple):
@@ -194,7 +195,20 @@ class SegmentedEngine(ABC):
         for sentence in split_sentences(core) if self.bundle.config.by_sentence else [Segment(core, "")]:
             *parts, last = split_text(sentence.text, self._fits)
             segments += [*parts, Segment(last.text, last.separator + sentence.separator)]
+        segments = self._each_asked(self.bundle.tokenizer.source.typed_tag(core), segments)
         return [*segments[:-1], Segment(segments[-1].text, segments[-1].separator + after)]
+
+    @staticmethod
+    def _each_asked(language: str, segments: list[Segment]) -> list[Segment]:
+        """The language that was typed before a text is asked for in each of its segments."""
+        if not language:
+            return segments
+        return [
+            segment
+            if first or not segment.text
+            else segment._replace(text=language_tag(language) + segment.text)
+            for first, segment in _first_marked(segments)
+        ]
 
     def _fits(self, text: str) -> bool:
         return len(self._recently(text, "")) < self.bundle.config.longest_source
