@@ -270,8 +270,10 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
         ) from None
 
 
-def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+def write_tensors(
+    path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None
+) -> None:
     """A safetensors file, whole or not at all."""
     from safetensors.torch import save
 
-    write_bytes(path, save({name: tensor.cpu() for name, tensor in tensors.items()}))
+    write_bytes(path, save({name: tensor.cpu() for name, tensor in tensors.items()}, metadata))

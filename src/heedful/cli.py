@@ -13,6 +13,7 @@ import typer
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
+from heedful.cli_import import import_model
 from heedful.errors import HeedfulError, StoppedError
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.add_typer(corpus_app, name="corpus")
 for verb in (compare, generate, fill):
     app.command()(verb)
+app.command(name="import")(import_model)
 
 Engine = Annotated[
     str,

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-
 Penalty = Callable[[int], float]
 """What a score is divided by for its length: ``SearchConfig.penalty``."""
 

@@ -22,8 +22,11 @@ def why_not(vocabulary: Vocabulary) -> str:
     return f"SentencePiece cannot cut text as tokenizer.kind = {vocabulary.kind!r} does"
 
 
-def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
-    """The file, as bytes. Specials and language tags become control pieces: no text turns into one."""
+def sentencepiece_model(vocabulary: Vocabulary, *, tidy: bool = False) -> bytes:
+    """The file, as bytes. Specials and language tags become control pieces: no text turns into one.
+
+    ``tidy``: the library takes away space around the text and twice in a row, as we do before we cut.
+    """
     reason = why_not(vocabulary)
     if reason:
         raise HeedfulError(reason, hint="train with tokenizer.kind=bpe, or use the exported tokenizer.json")
@@ -33,7 +36,7 @@ def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
             vocabulary.pieces, _scores(vocabulary), _piece_types(vocabulary), strict=True
         )
     )
-    return pieces + _message(2, _trainer(vocabulary)) + _message(3, _normalizer())
+    return pieces + _message(2, _trainer(vocabulary)) + _message(3, _normalizer(tidy))
 
 
 def _scores(vocabulary: Vocabulary) -> list[float]:
@@ -84,13 +87,13 @@ def _trainer(vocabulary: Vocabulary) -> bytes:
     )
 
 
-def _normalizer() -> bytes:
+def _normalizer(tidy: bool) -> bytes:
     """Text stays as it is, but for ▁ before it and for every space."""
     return b"".join(
         [
             _message(1, b"identity"),
             _number(3, True),  # add_dummy_prefix
-            _number(4, False),  # remove_extra_whitespaces
+            _number(4, tidy),  # remove_extra_whitespaces
             _number(5, True),  # escape_whitespaces
         ]
     )

@@ -1,8 +1,8 @@
 """Text cut by a SentencePiece model, as the models of other programs (Marian) want it.
 
-Pieces of the model are looked up in a vocabulary with ids of its own; what it does not have is ``<unk>``, which
-spells nothing. So, other than our own kinds, this one can lose letters. As there, no text encodes to a special
-id, but a language that the vocabulary knows may be typed before a text: ``>>fra<< text``.
+Pieces of the model are looked up in a vocabulary with ids of its own; what it does not have is ``<unk>``,
+which spells nothing. So, other than our own kinds, this one can lose letters. As there, no text encodes to a
+special id, but a language that the vocabulary knows may be typed before a text: ``>>fra<< text``.
 """
 
 import codecs

@@ -273,7 +273,8 @@ class PairTokenizer:
         from heedful.text.sentencepieces import SentencePieceTokenizer
 
         source, target = self.source, self.target
-        assert isinstance(source, SentencePieceTokenizer) and isinstance(target, SentencePieceTokenizer)
+        assert isinstance(source, SentencePieceTokenizer)
+        assert isinstance(target, SentencePieceTokenizer)
         stored = _SentencePieceFile(
             format=FORMAT,
             config=self.config,
