@@ -17,7 +17,7 @@ SENTENCES = list(dict.fromkeys(source for source, _ in PAIRS))[:100]
 
 
 @cache
-def sentencepiece_model(side: int, size: int = 90) -> bytes:
+def sentencepiece_model(side: int, size: int = 260) -> bytes:
     """Trained on one side of the demo's corpus."""
     import sentencepiece
 
@@ -46,11 +46,12 @@ def new_marian(
     tags: Sequence[str] = (),
     generation: dict[str, Any] | None = None,
     seed: int = 1,
+    updates: int = 0,
     **settings: Any,
 ) -> MarianMTModel:
     """A folder with a random model and its tokenizer. Its sentences end: </s> gets likelier by its bias."""
     folder.mkdir(parents=True, exist_ok=True)
-    models = sentencepiece_model(0), sentencepiece_model(1, 80)
+    models = sentencepiece_model(0), sentencepiece_model(1, 250)
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
     sides = [pieces_of(model)[:-1] for model in models]  # the last piece of each becomes <unk>
@@ -105,6 +106,8 @@ def new_marian(
         if bias:
             model.final_logits_bias += 0.5 * torch.randn_like(model.final_logits_bias)
             model.final_logits_bias[0, 0] += 3.0
+    if updates:
+        _taught(model, tokenizer_of(folder), updates)
     model.generation_config = GenerationConfig(
         pad_token_id=pad,
         decoder_start_token_id=pad,
@@ -118,6 +121,22 @@ def new_marian(
     return model
 
 
+def _taught(model: MarianMTModel, tokenizer: MarianTokenizer, updates: int) -> None:
+    """Trained a little, so that its sentences end as they should and differ."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
+    model.train()
+    for update in range(updates):
+        batch = [PAIRS[(32 * update + place) % len(PAIRS)] for place in range(32)]
+        sources, targets = [source for source, _ in batch], [target for _, target in batch]
+        given = tokenizer(sources, text_target=targets, return_tensors="pt", padding=True)
+        labels = given.pop("labels")
+        labels[labels == model.config.pad_token_id] = -100
+        optimizer.zero_grad()
+        model(**given, labels=labels).loss.backward()
+        optimizer.step()
+    model.eval()
+
+
 def tokenizer_of(folder: Path) -> MarianTokenizer:
     tokenizer: MarianTokenizer = MarianTokenizer.from_pretrained(folder)
     return tokenizer
@@ -126,12 +145,13 @@ def tokenizer_of(folder: Path) -> MarianTokenizer:
 @torch.inference_mode()
 def generated(
     model: MarianMTModel, tokenizer: MarianTokenizer, texts: Sequence[str], **options: Any
-) -> list[str]:
-    """What ``generate`` writes, one text at a time, as pieces."""
+) -> list[list[str]]:
+    """What ``generate`` writes, as pieces."""
+    names = tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder
+    pieces = {identity: piece for piece, identity in names.items()}
     found = []
-    for text in texts:
-        ids = model.generate(**tokenizer([text], return_tensors="pt"), **options)[0]
-        names = tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder
-        pieces = {identity: piece for piece, identity in names.items()}
-        found.append(" ".join(pieces[i] for i in ids.tolist() if pieces[i] not in ("<pad>", "</s>")))
+    for first in range(0, len(texts), 50):
+        given = tokenizer(list(texts[first : first + 50]), return_tensors="pt", padding=True)
+        written = model.generate(**given, **options).tolist()
+        found += [[pieces[i] for i in ids if pieces[i] not in ("<pad>", "</s>")] for ids in written]
     return found

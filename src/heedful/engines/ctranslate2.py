@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 2048
 """Source tokens that a worker takes at a time, padding included."""
+PATIENCE = 2
+"""Without early stopping so many times the beam's hypotheses are waited for: the nearest to our rule."""
 POSITIONS = 4096
 """Rows of a converted model's table of sines, beyond which CTranslate2 cannot go."""
 
@@ -39,7 +41,7 @@ class CTranslate2Engine(SegmentedEngine):
 
         super().__init__(bundle)
         self.name = f"CTranslate2 {precision}"
-        self.workers = workers
+        self.precision, self.workers = precision, workers
         # One thread each: two OpenMP threads on a busy machine wait for each other.
         self.translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=workers, intra_threads=1
@@ -66,7 +68,9 @@ class CTranslate2Engine(SegmentedEngine):
 
     def _is_quick(self, job: Job, settings: SearchConfig) -> bool:
         longest = max(len(job.ids) + 1, self._limit(job, settings))
-        return settings.method != "sample" and longest <= self.positions
+        # Where the same results are promised, a rule of stopping that CTranslate2 only comes near is not its.
+        same_rule = settings.early_stopping or settings.beam == 1 or self.precision != "float32"
+        return settings.method != "sample" and longest <= self.positions and same_rule
 
     def _searched_quickly(
         self, jobs: Sequence[Job], settings: SearchConfig, details: bool
@@ -114,6 +118,7 @@ class CTranslate2Engine(SegmentedEngine):
             beam_size=settings.beam,
             num_hypotheses=settings.n_best if settings.beam == 1 else settings.beam,
             length_penalty=settings.length_penalty,
+            patience=1 if settings.early_stopping else PATIENCE,
             max_input_length=0,
             max_decoding_length=longest,
             min_decoding_length=0,  # a translation may be empty
