@@ -134,6 +134,8 @@ def _taught(model: MarianMTModel, tokenizer: MarianTokenizer, updates: int) -> N
         optimizer.zero_grad()
         model(**given, labels=labels).loss.backward()
         optimizer.step()
+    with torch.no_grad():  # a tied output layer has moved it
+        model.get_decoder().embed_tokens.weight[model.config.pad_token_id] = 0
     model.eval()
 
 

@@ -11,7 +11,7 @@ from heedful.bundle import Bundle, named_parameters, write_tensors
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_json, write_text
 from heedful.interop import marian_files as files
-from heedful.interop.marian_settings import LONGEST, generation_config, marian_config
+from heedful.interop.marian_settings import generation_config, marian_config
 from heedful.interop.marian_tokens import original_pieces, places_of
 from heedful.interop.marian_weights import Orders, marian_weights
 from heedful.interop.sentencepiece_model import sentencepiece_model
@@ -113,7 +113,7 @@ def _tokenizer_config(bundle: Bundle) -> dict[str, object]:
         "source_lang": source,
         "target_lang": target,
         "separate_vocabs": _is_separate(bundle),
-        "model_max_length": max(bundle.config.longest_source, LONGEST),
+        "model_max_length": bundle.config.longest_source,
         "unk_token": "<unk>",
         "eos_token": "</s>",
         "pad_token": "<pad>",

@@ -143,7 +143,7 @@ def marian_config(model: ModelConfig, pad: int, end: int) -> dict[str, Any]:
         **sizes,
         "activation_function": activation,
         "scale_embedding": model.scale_embeddings,
-        "max_position_embeddings": max(model.longest, LONGEST),
+        "max_position_embeddings": model.longest,
         "dropout": model.dropout,
         "attention_dropout": model.attention_dropout,
         "activation_dropout": model.activation_dropout,
