@@ -11,6 +11,7 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
+    {"cli_exports"},
     {"cli_family", "cli_import"},
     {"cli_corpus"},
     {"demo", "commands"},

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from heedful.files import write_bytes, write_json
+from heedful.errors import HeedfulError
+from heedful.files import built_aside, write_bytes, write_json
 from heedful.progress import Reporter
 
 
@@ -36,3 +37,31 @@ def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPa
     assert lines[2] == "reading: 3 of 3 letters, 0:00 left"
     assert list(Reporter(quiet=True).track("abc", "reading")) == ["a", "b", "c"]
     assert len(told.getvalue().splitlines()) == 3
+
+
+def test_what_is_built_aside_is_whole_or_absent(tmp_path: Path) -> None:
+    wanted = tmp_path / "out"
+    with pytest.raises(RuntimeError), built_aside(wanted) as path:
+        path.mkdir()
+        (path / "half").write_text("a")
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+    with built_aside(wanted) as path:
+        path.mkdir()
+        (path / "whole").write_text("a")
+        assert not wanted.exists()
+    assert [each.name for each in wanted.iterdir()] == ["whole"]
+    assert list(tmp_path.iterdir()) == [wanted]
+
+
+def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+    wanted = tmp_path / "out"
+    with pytest.raises(HeedfulError, match="exists already"), built_aside(wanted) as path:
+        path.write_text("ours")
+        wanted.write_text("somebody else's")  # meanwhile
+    assert wanted.read_text() == "somebody else's"
+    with pytest.raises(HeedfulError, match="exists already"), built_aside(wanted):
+        pytest.fail("there was no room")
+    assert list(tmp_path.iterdir()) == [wanted]
+    with pytest.raises(HeedfulError, match="there is no folder"), built_aside(tmp_path / "no" / "out"):
+        pytest.fail("there was no folder")

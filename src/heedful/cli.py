@@ -12,6 +12,7 @@ import typer
 
 import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
+from heedful.cli_exports import export
 from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
 from heedful.cli_import import import_model
 from heedful.errors import HeedfulError, StoppedError
@@ -25,7 +26,7 @@ app = typer.Typer(
     help="Train a Transformer on your own sentence pairs, translate with it, see inside it.",
 )
 app.add_typer(corpus_app, name="corpus")
-for verb in (compare, generate, fill):
+for verb in (compare, generate, fill, export):
     app.command()(verb)
 app.command(name="import")(import_model)
 

@@ -4,6 +4,8 @@ import gzip
 import io
 import json
 import os
+import shutil
+import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,6 +38,29 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         raise HeedfulError(f"cannot write {path}: {error.strerror}", hint="check the folder") from None
     finally:
         partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def built_aside(path: Path) -> Iterator[Path]:
+    """A place to make a new file or folder, which gets the name ``path`` when all is well, and else goes.
+
+    What is there already is never touched.
+    """
+    check_new(path)
+    aside = Path(tempfile.mkdtemp(prefix=f".{path.name[:100]}.", dir=path.parent))
+    try:
+        yield aside / path.name
+        check_new(path)
+        (aside / path.name).rename(path)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def check_new(path: Path) -> None:
+    """An error if something is there, or nothing can be."""
+    if path.exists() or path.is_symlink():
+        raise HeedfulError(f"{path} exists already", hint="name another, or remove it first")
+    check_writable(path)
 
 
 def write_bytes(path: Path, data: bytes) -> None:

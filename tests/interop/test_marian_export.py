@@ -151,13 +151,13 @@ def test_what_is_no_marian_model_is_refused(change: dict[str, Any], reason: str,
 
 
 def test_words_cannot_be_cut_by_sentencepiece(tmp_path: Path) -> None:
-    with pytest.raises(HeedfulError, match=r"tokenizer\.kind = 'word'"):
+    with pytest.raises(HeedfulError, match="words that the model does not know are cut"):
         export_marian(own_model("word"), tmp_path / "out")
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "precious.txt").write_text("mine")
     bundle = own_model("bpe")
-    with pytest.raises(HeedfulError, match="is there already"):
+    with pytest.raises(HeedfulError, match="exists already"):
         export_marian(replace(bundle, card="x"), tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["precious.txt"]

@@ -4,8 +4,7 @@ import pytest
 import sentencepiece
 
 from heedful.corpora.grammar import generate
-from heedful.errors import HeedfulError
-from heedful.interop.sentencepiece_model import sentencepiece_model
+from heedful.interop.sentencepiece_model import cut_otherwise, sentencepiece_model
 from heedful.text.tokenizer import END, PAD, UNKNOWN, Tokenizer, TokenizerConfig
 
 TEXTS = [
@@ -30,10 +29,9 @@ HARD = [
 ]
 
 
-def both(kind: str) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
-    tokenizer = Tokenizer.train(
-        TEXTS, TokenizerConfig.checked({"kind": kind, "vocabulary": 600}), ["fr", "de"]
-    )
+def both(kind: str, size: int = 600) -> tuple[Tokenizer, sentencepiece.SentencePieceProcessor]:
+    config = TokenizerConfig.checked({"kind": kind, "vocabulary": size})
+    tokenizer = Tokenizer.train(TEXTS, config, ["fr", "de"])
     content = sentencepiece_model(tokenizer.vocabulary)
     return tokenizer, sentencepiece.SentencePieceProcessor(model_proto=content)
 
@@ -66,6 +64,10 @@ def test_the_whole_file_is_what_its_schema_says() -> None:
     assert not read.normalizer_spec.remove_extra_whitespaces
 
 
-def test_whole_words_are_refused() -> None:
-    with pytest.raises(HeedfulError, match=r"tokenizer\.kind = 'word'"):
-        both("word")
+def test_known_words_are_cut_as_we_do() -> None:
+    ours, theirs = both("word", 2000)
+    for text in TEXTS[:200]:
+        assert theirs.encode(text) == ours.encode(text), text
+    assert theirs.decode(theirs.encode("Catsdog 猫.")) == "Catsdog 猫."
+    assert "known words and letters" in cut_otherwise(ours)
+    assert cut_otherwise(both("bpe")[0]) == ""

@@ -1,10 +1,10 @@
 """``heedful import``: a model of another program becomes one of ours."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from heedful.interop.marian import check_output, import_marian
+from heedful.files import built_aside, check_new
+from heedful.interop.marian import import_marian
 from heedful.progress import counted
 
 
@@ -12,15 +12,10 @@ def import_command(
     path: Path, output: Path, languages: tuple[str, str] | None, *, allow_bin: bool = False
 ) -> Iterator[str]:
     """Write the model folder, which appears whole or not at all; yields lines to print."""
-    check_output(output)
+    check_new(output)
     bundle = import_marian(path, languages, allow_bin=allow_bin)
-    partial = output.with_name(output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        bundle.save(partial)
-        partial.replace(output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with built_aside(output) as aside:
+        bundle.save(aside)
     model, pair = bundle.config.model, bundle.config.languages
     yield (
         f"{output}: {' to '.join(pair) if pair else 'languages unknown (--languages en-de names them)'}, "

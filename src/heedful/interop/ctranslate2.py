@@ -14,10 +14,24 @@ from typing import Any, Literal
 from heedful.bundle import PARTS, Bundle
 from heedful.errors import HeedfulError
 from heedful.files import locked, write_json
+from heedful.interop import expressible
 from heedful.model.config import ModelConfig
 
 Precision = Literal["float32", "int8"]
 PRECISIONS: tuple[Precision, ...] = ("float32", "int8")
+QUANTIZATIONS = (
+    "float32",
+    "float16",
+    "bfloat16",
+    "int16",
+    "int8",
+    "int8_float32",
+    "int8_float16",
+    "int8_bfloat16",
+)
+"""How CTranslate2 can store weights."""
+Tokens = Literal["ids", "pieces"]
+"""What tokens are called in a converted model: by number, for us, or as people read them, for others."""
 LAYOUT = 2
 """Grows when the conversion changes, so that old files are made again."""
 CHOICES: dict[str, tuple[str | bool, ...]] = {
@@ -78,11 +92,9 @@ def require() -> None:
 
 def why_not(config: ModelConfig) -> str:
     """Why a model cannot be expressed; empty if it can. What is not known here is refused."""
-    for name in type(config).model_fields:
-        if name in CHOICES and getattr(config, name) not in CHOICES[name]:
-            return f"CTranslate2 cannot express model.{name} = {getattr(config, name)!r}"
-        if name not in CHOICES and name not in EXPRESSED:
-            return f"CTranslate2 cannot express model.{name}"
+    reason = expressible.why_not("CTranslate2", config, CHOICES, EXPRESSED)
+    if reason:
+        return reason
     if config.positions == "learned" and config.longest > LONGEST_TABLE:
         return f"its table of learned positions has more than {LONGEST_TABLE:,} rows"
     return ""
@@ -126,13 +138,16 @@ def forget(folder: Path, precision: Precision) -> None:
     shutil.rmtree(folder / "ctranslate2" / precision, ignore_errors=True)
 
 
-def export(bundle: Bundle, folder: Path, precision: Precision = "float32") -> None:
-    """Write a CTranslate2 model: model.bin, config.json and both vocabularies."""
+def export(bundle: Bundle, folder: Path, precision: str = "float32", tokens: Tokens = "ids") -> None:
+    """Write a CTranslate2 model: model.bin, config.json and both vocabularies.
+
+    One whose tokens are pieces adds the end of a sentence itself; with ids, sources come with their end.
+    """
     check_expressible(bundle.config.model)
     require()
     from heedful.interop.ctranslate2_weights import new_specification  # needs PyTorch
 
-    specification = new_specification(bundle)
+    specification = new_specification(bundle, tokens)
     specification.validate()
     specification.optimize(quantization=None if precision == "float32" else precision)
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from heedful.bundle import Bundle
 from heedful.engines.ctranslate2 import POSITIONS
+from heedful.interop.ctranslate2 import Tokens
 from heedful.model.attention import MultiHeadAttention
 from heedful.model.config import INNER_POSITIONS, PAD, ModelConfig
 from heedful.model.decoder import Decoder
@@ -16,13 +17,13 @@ from heedful.model.layers import DecoderLayer, EncoderLayer
 from heedful.model.relative import RelativeAttention
 from heedful.model.residual import EPSILON, Norm, PostNorm
 from heedful.model.transformer import Transformer
-from heedful.text.tokenizer import END, UNKNOWN
+from heedful.text.tokenizer import END, UNKNOWN, PairTokenizer, Tokenizer
 
 NEVER = -1e4
 """Bias of a word that must never be written: the padding, which is also the start."""
 
 
-def new_specification(bundle: Bundle) -> Any:
+def new_specification(bundle: Bundle, tokens: Tokens = "ids") -> Any:
     """The model as CTranslate2 describes one, with all its numbers."""
     import ctranslate2  # type: ignore[import-untyped]
 
@@ -46,14 +47,20 @@ def new_specification(bundle: Bundle) -> Any:
     bias = nothing if model.output_bias is None else _numbers(model.output_bias)
     bias[PAD] = NEVER
     specification.decoder.projection.bias = bias
-    specification.register_source_vocabulary(_names(config.source_vocabulary))
-    specification.register_target_vocabulary(_names(config.target_vocabulary))
-    settings = specification.config
-    settings.unk_token, settings.eos_token, settings.bos_token = str(UNKNOWN), str(END), str(PAD)
-    settings.decoder_start_token = str(PAD)
-    settings.add_source_bos, settings.add_source_eos = False, False  # our ids come with their end
-    settings.layer_norm_epsilon = EPSILON
+    _name_tokens(specification, bundle.tokenizer, tokens)
+    specification.config.layer_norm_epsilon = EPSILON
     return specification
+
+
+def _name_tokens(specification: Any, tokenizer: PairTokenizer, tokens: Tokens) -> None:
+    """Both vocabularies, and which of their entries stand for no text."""
+    source, target = _names(tokenizer.source, tokens), _names(tokenizer.target, tokens)
+    specification.register_source_vocabulary(source)
+    specification.register_target_vocabulary(target)
+    settings = specification.config
+    settings.unk_token, settings.eos_token, settings.bos_token = target[UNKNOWN], target[END], target[PAD]
+    settings.decoder_start_token = target[PAD]
+    settings.add_source_bos, settings.add_source_eos = False, tokens == "pieces"  # our ids have their end
 
 
 def _options(config: ModelConfig) -> dict[str, Any]:
@@ -71,9 +78,11 @@ def _options(config: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _names(size: int) -> list[str]:
-    """Tokens are called by their ids: no piece of any script can be mistaken for another."""
-    return [str(identity) for identity in range(size)]
+def _names(tokenizer: Tokenizer, tokens: Tokens) -> list[str]:
+    """What the ids are called: by their digits no piece of any script can be mistaken for another."""
+    if tokens == "pieces":
+        return tokenizer.pieces(range(tokenizer.size))
+    return [str(identity) for identity in range(tokenizer.size)]
 
 
 def _fill_encoder(specification: Any, encoder: Encoder, config: ModelConfig) -> None:

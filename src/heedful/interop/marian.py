@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from heedful.bundle import Bundle, BundleConfig, load_parameters
-from heedful.errors import HeedfulError
 from heedful.interop import marian_files as files
 from heedful.interop.marian_settings import (
     LONGEST,
@@ -122,9 +121,3 @@ def _card(path: Path, text: str) -> str:
         f"Taken over from the Hugging Face MarianMT model {name} by `heedful import`.\n\n{text}".strip()
         + "\n"
     )
-
-
-def check_output(folder: Path) -> None:
-    """An error before the work if the model would land on something."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise HeedfulError(f"{folder} is there already", hint="name another folder with -o, or remove it")

@@ -4,18 +4,16 @@ For a model that came from there this is the way back, to the bit. Our own need 
 paper's layers, with sines, biases and LayerNorm.
 """
 
-import shutil
 from pathlib import Path
 
 from heedful.bundle import Bundle, named_parameters, write_tensors
 from heedful.errors import HeedfulError
-from heedful.files import write_bytes, write_json, write_text
+from heedful.files import built_aside, write_bytes, write_json, write_text
 from heedful.interop import marian_files as files
 from heedful.interop.marian_settings import generation_config, marian_config
 from heedful.interop.marian_tokens import original_pieces, places_of
 from heedful.interop.marian_weights import Orders, marian_weights
-from heedful.interop.sentencepiece_model import sentencepiece_model
-from heedful.interop.sentencepiece_model import why_not as why_no_sentencepieces
+from heedful.interop.sentencepiece_model import cut_otherwise, sentencepiece_model
 from heedful.text.sentencepieces import SentencePieceTokenizer
 from heedful.text.tokenizer import MODEL_FILES, Tokenizer
 
@@ -40,9 +38,8 @@ def why_not(bundle: Bundle) -> str:
     for name, value in CHOICES.items():
         if getattr(config, name) != value:
             return f"MarianMT models have model.{name} = {value!r}, and this has {getattr(config, name)!r}"
-    sides = (bundle.tokenizer.source, bundle.tokenizer.target)
-    own = (side.vocabulary for side in sides if not isinstance(side, SentencePieceTokenizer))
-    return next((reason for reason in map(why_no_sentencepieces, own) if reason), "")
+    otherwise = cut_otherwise(bundle.tokenizer.source) or cut_otherwise(bundle.tokenizer.target)
+    return f"by SentencePiece {otherwise}" if otherwise else ""
 
 
 def export_marian(bundle: Bundle, folder: Path) -> None:
@@ -50,16 +47,9 @@ def export_marian(bundle: Bundle, folder: Path) -> None:
     reason = why_not(bundle)
     if reason:
         raise HeedfulError(f"this cannot be a MarianMT model: {reason}")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise HeedfulError(f"{folder} is there already", hint="name another folder")
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
-        _write(bundle, partial)
-        partial.replace(folder)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with built_aside(folder) as aside:
+        aside.mkdir()
+        _write(bundle, aside)
 
 
 def _write(bundle: Bundle, folder: Path) -> None:

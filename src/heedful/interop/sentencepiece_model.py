@@ -7,19 +7,13 @@ pieces keep their ids. What the library then does otherwise than ours is in docs
 import struct
 from collections.abc import Iterator
 
-from heedful.errors import HeedfulError
+from heedful.text.sentencepieces import SentencePieceTokenizer
+from heedful.text.tokenizer import Tokenizer
 from heedful.text.vocabulary import END, PAD, SPECIALS, UNKNOWN, Kind, Vocabulary
 
 _NORMAL, _UNKNOWN, _CONTROL, _BYTE = 1, 2, 3, 6  # what a piece is
-_MODEL_TYPES: dict[Kind, int] = {"unigram": 1, "bpe": 2, "character": 4}
+_MODEL_TYPES: dict[Kind, int] = {"unigram": 1, "bpe": 2, "character": 4, "word": 1}
 _NO_SCORE = 0.0  # of pieces that no search weighs
-
-
-def why_not(vocabulary: Vocabulary) -> str:
-    """Why a vocabulary cannot be a SentencePiece model; empty if it can."""
-    if vocabulary.kind in _MODEL_TYPES:
-        return ""
-    return f"SentencePiece cannot cut text as tokenizer.kind = {vocabulary.kind!r} does"
 
 
 def sentencepiece_model(vocabulary: Vocabulary, *, tidy: bool = False) -> bytes:
@@ -27,9 +21,6 @@ def sentencepiece_model(vocabulary: Vocabulary, *, tidy: bool = False) -> bytes:
 
     ``tidy``: the library takes away space around the text and twice in a row, as we do before we cut.
     """
-    reason = why_not(vocabulary)
-    if reason:
-        raise HeedfulError(reason, hint="train with tokenizer.kind=bpe, or use the exported tokenizer.json")
     pieces = b"".join(
         _message(1, _piece(piece, score, kind))
         for piece, score, kind in zip(
@@ -39,14 +30,30 @@ def sentencepiece_model(vocabulary: Vocabulary, *, tidy: bool = False) -> bytes:
     return pieces + _message(2, _trainer(vocabulary)) + _message(3, _normalizer(tidy))
 
 
+def cut_otherwise(tokenizer: Tokenizer) -> str:
+    """What of a side's text is cut otherwise than the model has learned, if it is more than an apostrophe."""
+    if tokenizer.kind != "word":
+        return ""
+    return "words that the model does not know are cut into known words and letters, not into letters alone"
+
+
+def spm_bytes(tokenizer: Tokenizer) -> bytes:
+    """The SentencePiece file of one side of a model: made of its pieces, or the one that it came with."""
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return tokenizer.model
+    return sentencepiece_model(tokenizer.vocabulary)
+
+
 def _scores(vocabulary: Vocabulary) -> list[float]:
     """What decides between cuts: probabilities as they are, merges by rank.
 
     SentencePiece joins the two neighbours whose piece scores best, so a piece scores as high as the earliest
-    of the merges that make it.
+    of the merges that make it. Words are cut like unigrams of equal probability: as few as possible.
     """
     if vocabulary.kind == "unigram":
         return list(vocabulary.scores)
+    if vocabulary.kind == "word":
+        return [-1.0] * len(vocabulary.pieces)
     ranks: dict[str, int] = {}
     for rank, merge in enumerate(vocabulary.merges):
         ranks.setdefault(merge.replace(" ", "", 1), rank)

@@ -48,20 +48,26 @@ def turned(x: Tensor, first: int = 0) -> Tensor:
     """Channels (2i, 2i + 1) of the word at position p, turned by p / 10000^(2i/d_k)."""
     length, channels = x.shape[-2:]
     ready = _turns(channels)
-    table = ready[first : first + length] if first + length <= READY else _exact(length, channels, first)
+    table = ready[first : first + length] if first + length <= READY else turns(length, channels, first)
+    return turned_by(x, table)
+
+
+def turned_by(x: Tensor, table: Tensor) -> Tensor:
+    """The words turned by the sines and cosines of a table: (length, pairs of channels, 2)."""
     sine, cosine = table.to(x).unbind(-1)
     even, odd = x[..., 0::2], x[..., 1::2]
     return torch.stack([even * cosine - odd * sine, even * sine + odd * cosine], dim=-1).flatten(-2)
 
 
-def _exact(length: int, channels: int, first: int) -> Tensor:
+def turns(length: int, channels: int, first: int) -> Tensor:
+    """Sine and cosine of the angle of each pair of channels at positions ``first`` and on."""
     return exact_sinusoids(length, channels, first).view(length, channels // 2, 2)
 
 
 @functools.cache
 @torch.inference_mode(False)  # what is kept serves training too, whoever asks first
 def _turns(channels: int) -> Tensor:
-    return _exact(READY, channels, 0)
+    return turns(READY, channels, 0)
 
 
 @dataclass(frozen=True, slots=True)
