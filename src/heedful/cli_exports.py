@@ -20,7 +20,7 @@ def export(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model for other programs: CTranslate2, Argos Translate and LibreTranslate, ONNX Runtime, transformers."""
+    """Write a model for CTranslate2, Argos Translate and LibreTranslate, ONNX Runtime or transformers."""
     from heedful.commands.exporting import ExportOptions, export_command
     from heedful.progress import Reporter
 

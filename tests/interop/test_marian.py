@@ -63,7 +63,7 @@ def test_ids_and_logits_are_the_same(name: str, tmp_path: Path) -> None:
     assert float(expected.std()) > 0.1
 
 
-@pytest.fixture(scope="module", params=["shared", "separate"])
+@pytest.fixture(scope="module", params=["shared", pytest.param("separate", marks=pytest.mark.slow)])
 def taught(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     """A model that has learned enough to end its sentences."""
     folder = tmp_path_factory.mktemp("marian")
