@@ -103,7 +103,7 @@ def test_server_and_page(model: Path) -> None:
         others = ask(
             address,
             "/api/alternatives",
-            {"text": SENTENCES[0], "prefix": "Le "},
+            {"text": SENTENCES[0], "prefix": "Le ", "source": "en", "target": "fra"},
         )
         assert others.status == 200, others.body
 
