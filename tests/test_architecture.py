@@ -11,7 +11,7 @@ PACKAGE = Path(heedful.__file__).parent
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"cli_exports", "cli_monolingual", "cli_training", "cli_translate"},
+    {"cli_exports", "cli_import", "cli_monolingual", "cli_training", "cli_translate"},
     {"cli_family"},
     {"cli_corpus"},
     {"demo", "commands"},
@@ -83,7 +83,11 @@ def test_no_pickle_and_no_eval() -> None:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
         assert not names & {"eval", "exec", "pickle"}, path
-        assert "torch.load" not in path.read_text(encoding="utf-8"), path
+        loads = path.read_text(encoding="utf-8").count("torch.load(")
+        if path.name == "marian_files.py":  # old weights, when asked for, and nothing but numbers
+            assert loads == path.read_text(encoding="utf-8").count("weights_only=True") == 1
+        else:
+            assert not loads, path
 
 
 def test_the_package_and_translating_import_no_pytorch() -> None:

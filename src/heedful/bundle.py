@@ -3,6 +3,7 @@
 config.json          format, languages, model, search, longest sentences seen
 weights.safetensors  one tensor a parameter, shared ones once
 tokenizer.json       both sides' vocabularies
+source.spm           and target.spm: their SentencePiece models, if it comes from another program
 README.md            the model card
 
 PyTorch is imported where weights are touched, and not before: a quick engine needs neither.
@@ -154,12 +155,15 @@ class Bundle:
     def source_ids(self, text: str, language: str = "", terms: Sequence[Term] = ()) -> list[int]:
         """What the model reads of a source text that is to be translated into ``language``, without END.
 
+        A user may have typed another language before the text, if the model comes from where that is usual.
         After a tab a model of trees takes the heads of the words; for others a tab is a space. ``terms`` of a
         cleaned text are written inline.
         """
         sentence, heads = self.source_parts(text)
-        cleaned = with_inline_terms(clean_sentence(sentence, self.config.normalize), terms)
-        given = with_heads(tagged(cleaned, self.language_tag(language)) if cleaned else "", heads)
+        cleaned = clean_sentence(sentence, self.config.normalize)
+        asked = "" if self.tokenizer.source.typed_tag(cleaned) else self.language_tag(language)
+        cleaned = with_inline_terms(cleaned, terms)
+        given = with_heads(tagged(cleaned, asked) if cleaned else "", heads)
         return encoded_sources(self.tokenizer.source, [given])[0]
 
     def language_tag(self, language: str = "") -> str:
@@ -306,8 +310,10 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
         ) from None
 
 
-def write_tensors(path: Path, tensors: "Mapping[str, Tensor]") -> None:
+def write_tensors(
+    path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None
+) -> None:
     """A safetensors file, whole or not at all."""
     from safetensors.torch import save
 
-    write_bytes(path, save({name: tensor.cpu() for name, tensor in tensors.items()}))
+    write_bytes(path, save({name: tensor.cpu() for name, tensor in tensors.items()}, metadata))

@@ -14,6 +14,7 @@ import heedful
 from heedful.cli_corpus import Pairs, Set, corpus_app
 from heedful.cli_exports import export
 from heedful.cli_family import Device, Engine, Glossary, Model, Quiet, Seen, To, With, compare, fill, generate
+from heedful.cli_import import import_model
 from heedful.cli_monolingual import average, distill
 from heedful.cli_training import train
 from heedful.cli_translate import translate
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.add_typer(corpus_app, name="corpus")
 for verb in (compare, generate, fill, average, distill, export):
     app.command()(verb)
+app.command(name="import")(import_model)
 
 
 @app.callback(invoke_without_command=True)

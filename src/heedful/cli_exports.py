@@ -10,7 +10,7 @@ from heedful.cli_family import Model, Quiet
 
 def export(
     model: Model,
-    to: Annotated[str, typer.Option(help="The format: ctranslate2, argos or onnx.")],
+    to: Annotated[str, typer.Option(help="The format: ctranslate2, argos, onnx or marian.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="What to write; must not exist yet.")],
     quantization: Annotated[
         str | None, typer.Option(help="ctranslate2 and argos: float32, float16, int16, int8 and others.")
@@ -20,7 +20,7 @@ def export(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Write a model for other programs: CTranslate2, Argos Translate and LibreTranslate, ONNX Runtime."""
+    """Write a model for CTranslate2, Argos Translate and LibreTranslate, ONNX Runtime or transformers."""
     from heedful.commands.exporting import ExportOptions, export_command
     from heedful.progress import Reporter
 

@@ -30,7 +30,9 @@ def test_longer_is_more_when_alpha_is_positive() -> None:
 def test_score_by_hand() -> None:
     # Six words and END: seven log-probabilities, and (12 / 6) ^ 1 = 2.
     history = [math.log(p) for p in (0.5, 0.25, 0.5, 1.0, 0.5, 0.5, 0.25)]
-    hypothesis = new_hypothesis([3, 4, 5, 6, 7, 8], history, alpha=1.0, complete=True)
+    hypothesis = new_hypothesis(
+        [3, 4, 5, 6, 7, 8], history, penalty=lambda length: length_penalty(length, 1.0), complete=True
+    )
     assert hypothesis.log_probability == pytest.approx(-8 * math.log(2))
     assert hypothesis.score == pytest.approx(-4 * math.log(2))
     assert hypothesis.tokens == (3, 4, 5, 6, 7, 8)
@@ -38,4 +40,6 @@ def test_score_by_hand() -> None:
 
 
 def test_nothing_written_scores_zero() -> None:
-    assert new_hypothesis([], [], alpha=0.6, complete=True).score == 0
+    assert (
+        new_hypothesis([], [], penalty=lambda length: length_penalty(length, 0.6), complete=True).score == 0
+    )

@@ -23,6 +23,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "silu": {"activation": "silu"},
     "gated": {"gated": True, "activation": "silu"},
     "unscaled": {"scaled_attention": False},
+    "unscaled-embeddings": {"scale_embeddings": False},
+    "output-bias": {"output_bias": True},
     "no-residuals": {"residuals": False},
     "no-residuals-pre": {"residuals": False, "norm": "pre"},
     "bigbird": {

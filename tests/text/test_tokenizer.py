@@ -281,7 +281,7 @@ def test_an_error_names_its_side() -> None:
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ({"format": 2}, "newer"),
+        ({"format": 3}, "newer"),
         ({"format": None}, "not a Heedful tokenizer"),
         ({"source": None}, "damaged"),
         ({"source": {"kind": "bpe", "pieces": ["<pad>"]}}, "begin with the specials"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast, get_args
 
+from heedful.bundle import Bundle
 from heedful.decoding.config import SearchConfig
 from heedful.documents.filling import Again, Document, Mark, Texts, Wishes, same_language
 from heedful.engines.base import Engine
@@ -53,7 +54,7 @@ def translate_document(
     rules: Rules | None = None,
 ) -> None:
     """Fill the document and write it, whole or not at all, to the output or to standard output."""
-    wishes = _wishes(document, engine, options, rules or Rules())
+    wishes = _wishes(document, engine.bundle.writing(search.language), options, rules or Rules())
     with report.task("translating", document.wanted(wishes), unit="units") as task:
         texts = Texts(engine, search, task)
 
@@ -84,10 +85,10 @@ def _to_screen(fill: Callable[[BinaryIO], str]) -> str:
     return told
 
 
-def _wishes(document: Document, engine: Engine, options: DocumentOptions, rules: Rules) -> Wishes:
+def _wishes(document: Document, bundle: Bundle, options: DocumentOptions, rules: Rules) -> Wishes:
     """The languages of the model, or as told, which must be those of the file."""
     options.check()
-    told = language_pair(options.languages) if options.languages else engine.bundle.config.languages
+    told = language_pair(options.languages) if options.languages else bundle.config.languages
     source, target = told or (document.source_language, document.target_language)
     pairs = (("from", source, document.source_language), ("into", target, document.target_language))
     for word, ours, theirs in pairs:

@@ -54,6 +54,13 @@ def _write_onnx(bundle: Bundle, path: Path, options: ExportOptions) -> list[str]
     return export_onnx(bundle, path)
 
 
+def _write_marian(bundle: Bundle, path: Path, options: ExportOptions) -> list[str]:
+    from heedful.interop.marian_export import export_marian
+
+    export_marian(bundle, path)
+    return []
+
+
 FORMATS: dict[str, Format] = {
     "ctranslate2": Format(
         _write_ctranslate2,
@@ -69,6 +76,10 @@ FORMATS: dict[str, Format] = {
     "onnx": Format(
         _write_onnx,
         "{output}/README.md has a program that translates with it (pip install onnxruntime sentencepiece)",
+    ),
+    "marian": Format(
+        _write_marian,
+        "transformers loads it: MarianMTModel.from_pretrained('{output}'), MarianTokenizer likewise",
     ),
 }
 

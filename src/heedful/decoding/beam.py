@@ -64,7 +64,7 @@ def beam_search(
         stay = [
             line
             for line, sentence in enumerate(live.sentences)
-            if len(finished[sentence]) < config.beam and length + 1 < limits[sentence]
+            if length + 1 < limits[sentence] and _has_hope(live, line, finished[sentence], config)
         ]
         for line in set(range(len(live.sentences))) - set(stay):
             _add_incomplete(live, line, finished[live.sentences[line]], config)
@@ -77,6 +77,20 @@ def beam_search(
     # A translation that ended is better than any that did not.
     best_first = (sorted(each, key=lambda h: (h.complete, h.score), reverse=True) for each in finished)
     return [each[: config.beam] for each in best_first]
+
+
+def _has_hope(live: _Live, line: int, finished: list[Hypothesis], config: SearchConfig) -> bool:
+    """Whether it is worth while to go on with a sentence.
+
+    Without early stopping it is as long as the best hypothesis, if it ended here at no cost, would be better
+    than the worst of the best that have ended.
+    """
+    if len(finished) < config.beam:
+        return True
+    if config.early_stopping:
+        return False
+    worst = sorted((each.score for each in finished), reverse=True)[config.beam - 1]
+    return float(live.totals[line, 0]) / config.penalty(live.tokens.size(2)) > worst
 
 
 def _nothing_written(source: Tensor) -> _Live:
@@ -121,9 +135,7 @@ def _grown(
         parent = int(origin[line, place])
         history = [*live.log_probabilities[line, parent].tolist(), float(gained[line, place])]
         finished[live.sentences[line]].append(
-            new_hypothesis(
-                live.tokens[line, parent].tolist(), history, alpha=config.length_penalty, complete=True
-            )
+            new_hypothesis(live.tokens[line, parent].tolist(), history, penalty=config.penalty, complete=True)
         )
     going_on = ended.int().argsort(dim=1, stable=True)[:, : config.beam]
     if watch is not None and live.sentences[0] == 0:
@@ -175,4 +187,4 @@ def _add_incomplete(live: _Live, line: int, finished: list[Hypothesis], config: 
         if len(finished) < config.beam and totals[place] > -torch.inf:
             tokens = live.tokens[line, place].tolist()
             history = live.log_probabilities[line, place].tolist()
-            finished.append(new_hypothesis(tokens, history, alpha=config.length_penalty, complete=False))
+            finished.append(new_hypothesis(tokens, history, penalty=config.penalty, complete=False))

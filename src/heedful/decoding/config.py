@@ -5,6 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from heedful.config import Config
+from heedful.decoding.hypothesis import length_penalty
 
 
 class SearchConfig(Config):
@@ -16,6 +17,13 @@ class SearchConfig(Config):
     """Hypotheses kept side by side; 1 is greedy."""
     length_penalty: float = Field(0.6, ge=0, le=10)
     """Scores are divided by ((5 + length) / 6) ^ this [alpha]; 0 favours short translations."""
+    normalization: Literal["paper", "length"] = "paper"
+    """Whether scores are divided so, or by length ^ length_penalty, as Marian and Hugging Face do."""
+    early_stopping: bool = True
+    """Whether a search ends once `beam` hypotheses have ended, or goes on while the best unfinished one still
+    scores above the worst of these."""
+    longest: int = Field(0, ge=0, le=1_000_000)
+    """A translation has at most this many tokens, its end included, whatever the source; 0 for no limit."""
     extra_length: int = Field(50, ge=1, le=100_000)
     """A translation has at most the length of the source plus this many tokens, its end included."""
     language: str = ""
@@ -34,6 +42,17 @@ class SearchConfig(Config):
     """Sampling: the same seed draws the same words for the same sentence."""
     batch_tokens: int = Field(4096, ge=1)
     """Padded source tokens translated together, counted once for each hypothesis."""
+
+    def penalty(self, length: int) -> float:
+        """What the score of a hypothesis of this length, END included, is divided by."""
+        if self.normalization == "length":
+            return float(max(length, 1) ** self.length_penalty)
+        return length_penalty(length, self.length_penalty)
+
+    def limit(self, source: int) -> int:
+        """Tokens of the longest translation, END included, of a source of this length without END."""
+        limit = source + self.extra_length
+        return min(limit, self.longest) if self.longest else limit
 
     @model_validator(mode="after")
     def _beam_holds_n_best(self) -> Self:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.constraints import NOTHING, Constraints, Progress, Tracker
-from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.decoding.stepwise import Prefixes, State, StepwiseDecoder
 from heedful.text.tokenizer import END, PAD
 
@@ -64,7 +64,7 @@ class _Sentence:
             return False
         # Those that got their terms over with first also end first; better ones may be on their way.
         worst = sorted(h.score for h in self.finished)[-self.config.n_best]
-        longer = length_penalty(len(self.live[0].tokens) + 1, self.config.length_penalty)
+        longer = self.config.penalty(len(self.live[0].tokens) + 1)
         return max(each.total for each in self.live) / longer > worst
 
     def grow(self, choices: Iterable[tuple[int, int, float]]) -> None:
@@ -111,13 +111,13 @@ class _Sentence:
         self.live = [each for bank, places in zip(going_on, room, strict=True) for each in bank[:places]]
 
     def _finished(self, each: _Live) -> Hypothesis:
-        return new_hypothesis(each.tokens[:-1], each.gained, alpha=self.config.length_penalty, complete=True)
+        return new_hypothesis(each.tokens[:-1], each.gained, penalty=self.config.penalty, complete=True)
 
     def result(self) -> list[Hypothesis]:
         """Best first: what ended, and to fill up what did not, that with the most terms before others."""
         self.live.sort(key=lambda each: (self.tracker.missing(each.progress), -each.total))
         cut = [
-            new_hypothesis(each.tokens, each.gained, alpha=self.config.length_penalty, complete=False)
+            new_hypothesis(each.tokens, each.gained, penalty=self.config.penalty, complete=False)
             for each in self.live
         ]
         ended = sorted(self.finished, key=lambda hypothesis: -hypothesis.score)

@@ -1,10 +1,13 @@
 """A translation as search sees it: tokens, their log-probabilities, and the score they make."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+Penalty = Callable[[int], float]
+"""What a score is divided by for its length: ``SearchConfig.penalty``."""
 
 
 def length_penalty(length: int, alpha: float) -> float:
@@ -41,8 +44,8 @@ class Hypothesis:
 
 
 def new_hypothesis(
-    tokens: Sequence[int], log_probabilities: Sequence[float], *, alpha: float, complete: bool
+    tokens: Sequence[int], log_probabilities: Sequence[float], *, penalty: Penalty, complete: bool
 ) -> Hypothesis:
     """A hypothesis with the score that its log-probabilities make."""
-    score = sum(log_probabilities) / length_penalty(len(log_probabilities), alpha)
+    score = sum(log_probabilities) / penalty(len(log_probabilities))
     return Hypothesis(tuple(tokens), tuple(log_probabilities), score, complete)

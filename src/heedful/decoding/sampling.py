@@ -143,6 +143,6 @@ def _collected(steps: Iterator[list[Written]], sentences: int, config: SearchCon
             else:
                 tokens[sentence].append(token)
     return [
-        new_hypothesis(ids, values, alpha=config.length_penalty, complete=done)
+        new_hypothesis(ids, values, penalty=config.penalty, complete=done)
         for ids, values, done in zip(tokens, gained, complete, strict=True)
     ]

@@ -52,5 +52,5 @@ def output_limits(source: Tensor, config: SearchConfig, longest: int | None = No
 
     ``longest`` is what the model can write at most.
     """
-    lengths: list[int] = ((source != PAD).sum(1) - 1 + config.extra_length).tolist()
+    lengths = [config.limit(length) for length in ((source != PAD).sum(1) - 1).tolist()]
     return lengths if longest is None else [min(length, longest) for length in lengths]

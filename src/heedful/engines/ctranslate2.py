@@ -16,7 +16,7 @@ import numpy as np
 
 from heedful.bundle import Bundle
 from heedful.decoding.config import SearchConfig
-from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.engines.segmented import Job, SegmentedEngine
 from heedful.text.tokenizer import END
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 2048
 """Source tokens that a worker takes at a time, padding included."""
+PATIENCE = 2
+"""Without early stopping so many times the beam's hypotheses are waited for: the nearest to our rule."""
 POSITIONS = 4096
 """Rows of a converted model's table of sines, beyond which CTranslate2 cannot go."""
 
@@ -39,7 +41,7 @@ class CTranslate2Engine(SegmentedEngine):
 
         super().__init__(bundle)
         self.name = f"CTranslate2 {precision}"
-        self.workers = workers
+        self.precision, self.workers = precision, workers
         # One thread each: two OpenMP threads on a busy machine wait for each other.
         self.translator = ctranslate2.Translator(
             str(folder), device="cpu", compute_type=precision, inter_threads=workers, intra_threads=1
@@ -66,7 +68,10 @@ class CTranslate2Engine(SegmentedEngine):
 
     def _is_quick(self, job: Job, settings: SearchConfig) -> bool:
         longest = max(len(job.ids) + 1, self._limit(job, settings))
-        return settings.method != "sample" and longest <= self.positions and not job.constraints
+        # Where the same results are promised, a rule of stopping that CTranslate2 only comes near is not its.
+        same_rule = settings.early_stopping or settings.beam == 1 or self.precision != "float32"
+        fits = longest <= self.positions and not job.constraints
+        return settings.method != "sample" and fits and same_rule
 
     def _searched_quickly(
         self, jobs: Sequence[Job], settings: SearchConfig, details: bool
@@ -114,6 +119,7 @@ class CTranslate2Engine(SegmentedEngine):
             beam_size=settings.beam,
             num_hypotheses=settings.n_best if settings.beam == 1 else settings.beam,
             length_penalty=settings.length_penalty,
+            patience=1 if settings.early_stopping else PATIENCE,
             max_input_length=0,
             max_decoding_length=longest,
             min_decoding_length=0,  # a translation may be empty
@@ -128,7 +134,7 @@ class CTranslate2Engine(SegmentedEngine):
 
     def _limit(self, job: Job, settings: SearchConfig) -> int:
         """Tokens of the longest output, END included, as in ``output_limits``."""
-        limit = len(job.ids) + settings.extra_length
+        limit = settings.limit(len(job.ids))
         if self.longest is not None:
             limit = min(limit, self.longest)
         return max(limit, len(job.prefix) + 1)
@@ -159,7 +165,7 @@ class CTranslate2Engine(SegmentedEngine):
         for (i, j), values in zip(places, gained, strict=True):
             each = found[i][j]
             new = new_hypothesis(
-                each.tokens, values[: each.steps], alpha=settings.length_penalty, complete=each.complete
+                each.tokens, values[: each.steps], penalty=settings.penalty, complete=each.complete
             )
             found[i][j] = replace(new, attention=each.attention)
         return [_best_first(each) for each in found]
@@ -243,6 +249,4 @@ def _hypothesis(
     steps = max(len(kept), 1)
     total = float(score) * (steps**settings.length_penalty) if len(kept) == len(ids) else math.nan
     weights = None if attention is None else np.asarray(attention, dtype=np.float32)[: len(tokens)]
-    return Hypothesis(
-        tokens, (), total / length_penalty(steps, settings.length_penalty), complete, total, weights
-    )
+    return Hypothesis(tokens, (), total / settings.penalty(steps), complete, total, weights)

@@ -13,7 +13,7 @@ from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.constraints import Constraint
-from heedful.decoding.hypothesis import Hypothesis, length_penalty, new_hypothesis
+from heedful.decoding.hypothesis import Hypothesis, new_hypothesis
 from heedful.engines.base import Alternative, Continuation, Translation
 from heedful.engines.terms import TermSearch
 from heedful.errors import HeedfulError
@@ -22,6 +22,7 @@ from heedful.text.glossary import Glossary
 from heedful.text.links import Link, word_links
 from heedful.text.sentences import Segment, split_sentences, split_text
 from heedful.text.tokenizer import END
+from heedful.text.vocabulary import language_tag
 
 if TYPE_CHECKING:
     from heedful.decoding.ensemble import Ensemble
@@ -38,7 +39,7 @@ class Job(NamedTuple):
     """What its translation must contain."""
 
 
-EMPTY = new_hypothesis([], [], alpha=0.0, complete=True)
+EMPTY = new_hypothesis([], [], penalty=lambda length: 1.0, complete=True)
 
 
 class SegmentedEngine(ABC):
@@ -120,11 +121,10 @@ class SegmentedEngine(ABC):
         settings = search or self.bundle.config.search
         if len(sources) != len(targets):
             raise HeedfulError(f"{len(sources)} sources cannot be scored with {len(targets)} targets")
-        alpha = settings.length_penalty
         ids = [self._target_ids(target) for target in targets]
         gained = self._scored([self._encoded(source, settings) for source in sources], ids)
         hypotheses = [
-            new_hypothesis(tokens, values, alpha=alpha, complete=True)
+            new_hypothesis(tokens, values, penalty=settings.penalty, complete=True)
             for tokens, values in zip(ids, gained, strict=True)
         ]
         return [
@@ -178,7 +178,7 @@ class SegmentedEngine(ABC):
         if len(going_on) < len(likeliest):
             ending = next(each for each in likeliest if each.token == END)
             [gained] = self._scored([ids], [forced])
-            found[ending] = [new_hypothesis(forced, gained, alpha=settings.length_penalty, complete=True)]
+            found[ending] = [new_hypothesis(forced, gained, penalty=settings.penalty, complete=True)]
         return [
             Continuation(
                 self.bundle.tokenizer.target.vocabulary.pieces[each.token],
@@ -225,7 +225,20 @@ class SegmentedEngine(ABC):
         for sentence in split_sentences(core) if self.bundle.config.by_sentence else [Segment(core, "")]:
             *parts, last = split_text(sentence.text, self._fits)
             segments += [*parts, Segment(last.text, last.separator + sentence.separator)]
+        segments = self._each_asked(self.bundle.tokenizer.source.typed_tag(core), segments)
         return [*segments[:-1], Segment(segments[-1].text, segments[-1].separator + after)]
+
+    @staticmethod
+    def _each_asked(language: str, segments: list[Segment]) -> list[Segment]:
+        """The language that was typed before a text is asked for in each of its segments."""
+        if not language:
+            return segments
+        return [
+            segment
+            if first or not segment.text
+            else segment._replace(text=language_tag(language) + segment.text)
+            for first, segment in _first_marked(segments)
+        ]
 
     def _fits(self, text: str) -> bool:
         return len(self._recently(text, "")) < self.bundle.config.longest_source
@@ -272,7 +285,7 @@ class SegmentedEngine(ABC):
         total = sum(part.log_probability for part in parts)
         return Alternative(
             "".join(text + segment.separator for text, segment in zip(texts, segments, strict=True)),
-            total / length_penalty(sum(part.steps for part in parts), settings.length_penalty),
+            total / settings.penalty(sum(part.steps for part in parts)),
             total,
             tuple(target.pieces(tokens)),
             tuple(gained),

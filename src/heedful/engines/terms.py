@@ -128,7 +128,7 @@ class TermSearch:
             new = new_hypothesis(
                 tokens,
                 gained[: len(tokens) + outcome.complete],
-                alpha=self.settings.length_penalty,
+                penalty=self.settings.penalty,
                 complete=outcome.complete,
             )
             yield [self.engine._watched(job.ids, new) if self.details else new]

@@ -14,7 +14,6 @@ from typing import Any
 
 from heedful.bundle import Bundle
 from heedful.corpora.filters import clean_sentence
-from heedful.decoding.hypothesis import length_penalty
 from heedful.errors import HeedfulError
 from heedful.inspection.ablation import read_head, without_heads
 from heedful.inspection.alignment import usual_aligner
@@ -57,7 +56,7 @@ class Record:
         steps, used = _steps(seen, self.asked.temperature)
         log_probability = math.fsum(step["log_probability"] for step in _written_steps(self, steps))
         count = len(_written_steps(self, steps))
-        alpha = self.bundle.config.search.length_penalty
+        penalty = self.bundle.config.search.penalty
         writing, beam = self.writing, self.writing.beam
         nodes = _nodes(beam) if beam else []
         used |= {node["id"] for node in nodes} | set(self.tensors.lens_ids)
@@ -77,7 +76,7 @@ class Record:
                 "text": tokenizer.target.decode(writing.ids),
                 "ids": writing.ids,
                 "log_probability": log_probability,
-                "score": log_probability / length_penalty(count, alpha),
+                "score": log_probability / penalty(count),
                 "complete": writing.complete,
                 "given": writing.given,
                 "forced": writing.forced,
@@ -85,7 +84,7 @@ class Record:
             "blanks": seen.blanks,
             "steps": steps,
             "pieces": dict(zip(listed, tokenizer.target.pieces(listed), strict=True)),
-            "beam": beam and {"width": beam.width, "alpha": beam.alpha, "space": SPACE, "nodes": nodes},
+            "beam": beam and _searched(beam, nodes),
             "heads": [
                 {
                     "kind": each.kind,
@@ -136,6 +135,8 @@ def model_facts(bundle: Bundle) -> dict[str, Any]:
         "taught_head": config.taught_head,
         "beam": usual_beam(bundle),
         "alpha": config.search.length_penalty,
+        "normalization": config.search.normalization,
+        "scaled_embeddings": model.scale_embeddings,
     }
 
 
@@ -209,6 +210,17 @@ def _check_hidden(hidden: tuple[int, ...], pieces: int) -> None:
             f"there is no piece {wrong} that could be hidden",
             hint=f"the sentence has the pieces 0 to {pieces - 1}, and its end is always seen",
         )
+
+
+def _searched(beam: Beam, nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """A search and how it scored."""
+    return {
+        "width": beam.width,
+        "alpha": beam.search.length_penalty,
+        "normalization": beam.search.normalization,
+        "space": SPACE,
+        "nodes": nodes,
+    }
 
 
 def _side(tokenizer: Tokenizer, tokens: Tokens) -> dict[str, Any]:
@@ -286,7 +298,7 @@ def _nodes(beam: Beam) -> list[dict[str, Any]]:
                     "id": candidate.token,
                     "log_probability": candidate.log_probability,
                     "total": candidate.total,
-                    "score": candidate.total / length_penalty(number + 1, beam.alpha),
+                    "score": candidate.total / beam.search.penalty(number + 1),
                     "fate": candidate.fate,
                 }
             )

@@ -135,7 +135,9 @@ def _token_notes(word: WordRow) -> list[str]:
 def _vector(word: WordRow) -> Section:
     width = len(word.x)
     if word.layer == 0 and word.kind != "cross":
-        tables, formula = [_embedded(word)], f"embedding × sqrt(d_model) + position, d_model = {width}"
+        scaled = word.bundle.config.model.scale_embeddings
+        tables = [_embedded(word)]
+        formula = f"embedding{' × sqrt(d_model)' if scaled else ''} + position, d_model = {width}"
         notes = ["Columns are channels. The last row is the sum of the two above it."]
     else:
         origin = (
@@ -163,11 +165,13 @@ def _embedded(word: WordRow) -> Table:
     places = embedding.places(torch.tensor([read], device=embedding.table.weight.device))
     position = places.expand(1, len(read), -1)[0, word.row].detach().cpu().double()
     name = "x" if word.step.norm is not None else "stream"
+    label = f"× sqrt({len(row)}) = {embedding.scale:.4f}"
+    scaled = {label: row * embedding.scale} if word.bundle.config.model.scale_embeddings else {}
     return _table(
         "",
         {
             "embedding": row,
-            f"× sqrt({len(row)}) = {embedding.scale:.4f}": row * embedding.scale,
+            **scaled,
             f"+ position {word.row}": position,
         },
         {f"= {name}": word.stream},

@@ -20,7 +20,7 @@ class Beam:
     """Everything that search has thought of."""
 
     width: int
-    alpha: float
+    search: SearchConfig
     steps: tuple[tuple[Candidate, ...], ...]
 
 
@@ -59,7 +59,7 @@ def write_text(bundle: Bundle, source_ids: Sequence[int], prefix: Sequence[int],
         found = beam_search(
             bundle.writer, source, settings, limits, [prefix], lambda step: steps.append(tuple(step))
         )
-        beam = Beam(settings.beam, settings.length_penalty, tuple(steps))
+        beam = Beam(settings.beam, settings, tuple(steps))
     best = found[0][0]
     return Writing(tuple(best.tokens), best.complete, forced=len(prefix), beam=beam)
 

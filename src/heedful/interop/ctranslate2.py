@@ -59,6 +59,8 @@ EXPRESSED = frozenset(
         "attention_bias",
         "source_vocabulary",
         "target_vocabulary",
+        "output_bias",
+        "scale_embeddings",
         "tie_output",  # the output layer and the embeddings are written out, shared or not
         "joint",
         "dropout",  # of training only

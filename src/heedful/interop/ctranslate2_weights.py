@@ -43,7 +43,8 @@ def new_specification(bundle: Bundle, tokens: Tokens = "ids") -> Any:
     _fill_encoder(specification.encoder, model.encoder, config)
     _fill_decoder(specification.decoder, model.decoder, config)
     specification.decoder.projection.weight = _numbers(model.output.weight)
-    bias = np.zeros(config.target_vocabulary, dtype=np.float32)
+    nothing = np.zeros(config.target_vocabulary, dtype=np.float32)
+    bias = nothing if model.output_bias is None else _numbers(model.output_bias)
     bias[PAD] = NEVER
     specification.decoder.projection.bias = bias
     _name_tokens(specification, bundle.tokenizer, tokens)
@@ -85,7 +86,7 @@ def _names(tokenizer: Tokenizer, tokens: Tokens) -> list[str]:
 
 
 def _fill_encoder(specification: Any, encoder: Encoder, config: ModelConfig) -> None:
-    specification.scale_embeddings = True
+    specification.scale_embeddings = config.scale_embeddings
     specification.embeddings[0].weight = _numbers(encoder.embedding.table.weight)
     _fill_positions(specification, encoder, config)
     for own, layer in zip(specification.layer, encoder.layers, strict=True):
@@ -97,7 +98,7 @@ def _fill_encoder(specification: Any, encoder: Encoder, config: ModelConfig) -> 
 
 
 def _fill_decoder(specification: Any, decoder: Decoder, config: ModelConfig) -> None:
-    specification.scale_embeddings = True
+    specification.scale_embeddings = config.scale_embeddings
     specification.embeddings.weight = _numbers(decoder.embedding.table.weight)
     _fill_positions(specification, decoder, config)
     for own, layer in zip(specification.layer, decoder.layers, strict=True):

@@ -52,6 +52,8 @@ EXPRESSED = frozenset(
         "source_vocabulary",
         "target_vocabulary",
         "tie_output",
+        "output_bias",
+        "scale_embeddings",
         "joint",
         "dropout",  # of training only
         "attention_dropout",

@@ -27,7 +27,7 @@ def ended(sentences: list[list[int]]) -> list[list[int]]:
 def _sentences(tokenizer: Tokenizer) -> list[list[int]]:
     """Words from all over the vocabulary: frequent and rare ones."""
     every = list(enumerate(tokenizer.pieces(range(tokenizer.size))))
-    words = [identity for identity, piece in every if piece[0] == SPACE and piece[1:].isalpha()]
+    words = [identity for identity, piece in every if piece[:1] == SPACE and piece[1:].isalpha()]
     known = words or [identity for identity, _ in every[END + 1 :]]
     count = sum(LENGTHS)
     spread = [known[place * (len(known) - 1) // (count - 1)] for place in range(count)]

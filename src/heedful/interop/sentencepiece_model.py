@@ -7,6 +7,7 @@ pieces keep their ids. What the library then does otherwise than ours is in docs
 import struct
 from collections.abc import Iterator
 
+from heedful.text.sentencepieces import SentencePieceTokenizer
 from heedful.text.tokenizer import Tokenizer
 from heedful.text.vocabulary import END, PAD, SPECIALS, UNKNOWN, Kind, Vocabulary
 
@@ -15,15 +16,18 @@ _MODEL_TYPES: dict[Kind, int] = {"unigram": 1, "bpe": 2, "character": 4, "word":
 _NO_SCORE = 0.0  # of pieces that no search weighs
 
 
-def sentencepiece_model(vocabulary: Vocabulary) -> bytes:
-    """The file, as bytes. Specials and language tags become control pieces: no text turns into one."""
+def sentencepiece_model(vocabulary: Vocabulary, *, tidy: bool = False) -> bytes:
+    """The file, as bytes. Specials and language tags become control pieces: no text turns into one.
+
+    ``tidy``: the library takes away space around the text and twice in a row, as we do before we cut.
+    """
     pieces = b"".join(
         _message(1, _piece(piece, score, kind))
         for piece, score, kind in zip(
             vocabulary.pieces, _scores(vocabulary), _piece_types(vocabulary), strict=True
         )
     )
-    return pieces + _message(2, _trainer(vocabulary)) + _message(3, _normalizer())
+    return pieces + _message(2, _trainer(vocabulary)) + _message(3, _normalizer(tidy))
 
 
 def cut_otherwise(tokenizer: Tokenizer) -> str:
@@ -34,7 +38,9 @@ def cut_otherwise(tokenizer: Tokenizer) -> str:
 
 
 def spm_bytes(tokenizer: Tokenizer) -> bytes:
-    """The SentencePiece file of one side of a model."""
+    """The SentencePiece file of one side of a model: made of its pieces, or the one that it came with."""
+    if isinstance(tokenizer, SentencePieceTokenizer):
+        return tokenizer.model
     return sentencepiece_model(tokenizer.vocabulary)
 
 
@@ -88,13 +94,13 @@ def _trainer(vocabulary: Vocabulary) -> bytes:
     )
 
 
-def _normalizer() -> bytes:
+def _normalizer(tidy: bool) -> bytes:
     """Text stays as it is, but for ▁ before it and for every space."""
     return b"".join(
         [
             _message(1, b"identity"),
             _number(3, True),  # add_dummy_prefix
-            _number(4, False),  # remove_extra_whitespaces
+            _number(4, tidy),  # remove_extra_whitespaces
             _number(5, True),  # escape_whitespaces
         ]
     )

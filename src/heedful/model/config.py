@@ -81,6 +81,10 @@ class Architecture(Config):
     """Whether W^Q, W^K, W^V and W^O come with biases."""
     tie_output: bool = True
     """One matrix for target embeddings and the output layer (section 3.4)."""
+    output_bias: bool = False
+    """Whether the output layer adds a trained number for each word, as Marian's does."""
+    scale_embeddings: bool = True
+    """Whether embeddings are multiplied by sqrt(d_model) (section 3.4)."""
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> Self:
@@ -133,6 +137,11 @@ class Architecture(Config):
     def channels(self) -> int:
         """Numbers of a head [d_k]."""
         return self.width // self.heads
+
+    @property
+    def embedding_scale(self) -> float:
+        """What embeddings are multiplied by."""
+        return float(self.width**0.5) if self.scale_embeddings else 1.0
 
 
 class ModelConfig(Architecture):

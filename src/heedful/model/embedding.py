@@ -1,7 +1,5 @@
 """Section 3.4: token ids to vectors, times sqrt(d_model), plus positions, then dropout."""
 
-import math
-
 import torch
 from torch import Tensor, nn
 
@@ -26,6 +24,11 @@ def new_tables(config: ModelConfig) -> tuple[nn.Embedding, nn.Embedding, nn.Embe
     return source, target, target if config.tie_output else new_table(config.target_vocabulary, config.width)
 
 
+def new_output_bias(config: ModelConfig) -> nn.Parameter | None:
+    """A number for each word that may be predicted, zero at first; None if the output layer has none."""
+    return nn.Parameter(torch.zeros(config.target_vocabulary)) if config.output_bias else None
+
+
 class Embedding(nn.Module):
     """Ids to the vectors that enter the first layer. The table may be shared with other modules."""
 
@@ -33,7 +36,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.table = table
         self.positions = new_positions(config)
-        self.scale = math.sqrt(config.width)
+        self.scale = config.embedding_scale
         self.dropout = Dropout(config.dropout)
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from heedful.model.config import Architecture, ModelConfig
-from heedful.model.embedding import Embedding, new_tables
+from heedful.model.embedding import Embedding, new_output_bias, new_tables
 from heedful.model.encoder import Encoder
 from heedful.model.feed_forward import new_feed_forward
 from heedful.model.observer import Observer, within
@@ -79,6 +79,7 @@ class LanguageModel(Translator):
         self.layers = nn.ModuleList(CausalLayer(config) for _ in range(config.decoder_layers))
         self.norm = new_final_norm(config)
         self.output = output
+        self.output_bias = new_output_bias(config)
 
     @property
     def tables(self) -> tuple[nn.Embedding, nn.Embedding]:
@@ -126,6 +127,7 @@ class MaskedModel(Predictor):
         source, _, output = new_tables(config)
         self.encoder = Encoder(config, source)
         self.output = output
+        self.output_bias = new_output_bias(config)
 
     @property
     def tables(self) -> tuple[nn.Embedding, nn.Embedding]:

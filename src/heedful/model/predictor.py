@@ -16,6 +16,8 @@ class Predictor(nn.Module):
     config: ModelConfig
     output: nn.Embedding
     """A table of rows: one vector for each word that may be predicted."""
+    output_bias: nn.Parameter | None
+    """A number for each of these words, where the output layer has them."""
 
     @property
     @abstractmethod
@@ -49,9 +51,20 @@ class Predictor(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """A score for every word of the target vocabulary; PAD can never be next."""
-        logits = F.linear(states, self.output.weight)
+        logits = F.linear(states, self.output.weight, self.output_bias)
         logits[..., PAD] = -torch.inf
         return logits
+
+    def output_product(self, states: Tensor) -> tuple[Tensor, Tensor]:
+        """States and rows, a word each, whose products are the logits: a bias is one more column."""
+        rows = self.output.weight
+        if self.output_bias is None:
+            return states.to(rows.dtype), rows
+        ones = states.new_ones(*states.shape[:-1], 1)
+        return (
+            torch.cat([states, ones], -1).to(rows.dtype),
+            torch.cat([rows, self.output_bias[:, None]], -1),
+        )
 
     def parameter_count(self) -> int:
         """Trained numbers, shared ones counted once."""

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from heedful.model.attention import masked
 from heedful.model.config import PAD, ModelConfig
 from heedful.model.dropout import Dropout
-from heedful.model.embedding import new_tables
+from heedful.model.embedding import new_output_bias, new_tables
 from heedful.model.observer import Observer
 from heedful.model.translator import Translator
 
@@ -56,7 +56,7 @@ class RecurrentEncoder(nn.Module):
             kind(width, width // 2, batch_first=True, bidirectional=True)
             for _ in range(config.encoder_layers)
         )
-        self.scale = config.width**0.5
+        self.scale = config.embedding_scale
 
     def forward(self, source: Tensor) -> Tensor:
         place = torch.arange(1, source.size(1) + 1, device=source.device)
@@ -92,7 +92,7 @@ class RecurrentDecoder(nn.Module):
     def __init__(self, config: ModelConfig, table: nn.Embedding) -> None:
         super().__init__()
         width = config.width
-        self.table, self.scale = table, width**0.5
+        self.table, self.scale = table, config.embedding_scale
         self.dropout = Dropout(config.dropout)
         cell = CELLS[config.family]
         self.parts = 2 if config.family == "lstm" else 1
@@ -144,6 +144,7 @@ class Recurrent(Translator):
         self.encoder = RecurrentEncoder(config, source)
         self.decoder = RecurrentDecoder(config, target)
         self.output = output
+        self.output_bias = new_output_bias(config)
 
     @property
     def tables(self) -> tuple[nn.Embedding, nn.Embedding]:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from heedful.model.cache import DecoderCache
 from heedful.model.config import ModelConfig
 from heedful.model.decoder import Decoder
-from heedful.model.embedding import new_tables
+from heedful.model.embedding import new_output_bias, new_tables
 from heedful.model.encoder import new_encoder
 from heedful.model.observer import Observer, within
 from heedful.model.translator import Translator
@@ -21,6 +21,7 @@ class Transformer(Translator):
         self.encoder = new_encoder(config, source)
         self.decoder = Decoder(config, target)
         self.output = output
+        self.output_bias = new_output_bias(config)
 
     @property
     def tables(self) -> tuple[nn.Embedding, nn.Embedding]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from heedful.decoding.config import SearchConfig
-from heedful.decoding.hypothesis import length_penalty
 from heedful.engines.base import Alternative, Translation
 from heedful.server.batching import Batcher
 from heedful.server.waiting import Admission
@@ -153,7 +152,7 @@ def _alternative(
         score = words[0].score
     else:
         steps = sum(len(part.token_log_probabilities) or len(part.tokens) + 1 for part in words)
-        score = sum(part.log_probability for part in words) / length_penalty(steps, search.length_penalty)
+        score = sum(part.log_probability for part in words) / search.penalty(steps)
     return Alternative(
         "".join(part.text + segment.separator for part, segment in zip(parts, segments, strict=True)),
         score,

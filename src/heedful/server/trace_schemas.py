@@ -50,6 +50,8 @@ _FACTS: dict[str, Schema] = {
     "taught_head": or_null(_PAIR),
     "beam": COUNT,
     "alpha": NUMBER,
+    "normalization": TEXT,
+    "scaled_embeddings": YES_OR_NO,
     "name": TEXT,
 }
 MODELS = list_of(
@@ -146,7 +148,17 @@ TRACE = record(
         "blanks": or_null(list_of(COUNT)),
         "steps": list_of(_STEP),
         "pieces": _by_name(TEXT),
-        "beam": or_null(record({"width": COUNT, "alpha": NUMBER, "space": TEXT, "nodes": list_of(_NODE)})),
+        "beam": or_null(
+            record(
+                {
+                    "width": COUNT,
+                    "alpha": NUMBER,
+                    "normalization": TEXT,
+                    "space": TEXT,
+                    "nodes": list_of(_NODE),
+                }
+            )
+        ),
         "heads": list_of(_HEAD),
         "ribbon": or_null(_RIBBON),
         "patterns": _by_name(_PATTERN),

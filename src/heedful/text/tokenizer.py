@@ -17,7 +17,7 @@ from tokenizers import models
 
 from heedful.config import Config
 from heedful.errors import HeedfulError
-from heedful.files import write_text
+from heedful.files import write_bytes, write_text
 from heedful.text.spelling import SPACE, escaped, letter_spans, unescaped, unspaced
 from heedful.text.tags import OPEN, parts
 from heedful.text.vocabulary import (
@@ -27,6 +27,7 @@ from heedful.text.vocabulary import (
     SPECIALS,
     UNKNOWN,
     Kind,
+    SentencePieceVocabulary,
     TokenizerConfig,
     Vocabulary,
     language_tag,
@@ -36,8 +37,11 @@ from heedful.text.vocabulary import (
 
 __all__ = ["BLANK", "END", "PAD", "UNKNOWN", "PairTokenizer", "Tokenizer", "TokenizerConfig"]
 
-FORMAT = 1
-"""Of the file that ``PairTokenizer.save`` writes; grows when older programs could not read it rightly."""
+FORMAT = 2
+"""Of the file that ``PairTokenizer.save`` writes; grows when older programs could not read it rightly: 2 is
+for SentencePiece models, whose files stand beside it, and everything else is still 1."""
+MODEL_FILES = ("source.spm", "target.spm")
+"""SentencePiece models of the two sides, beside the tokenizer's file."""
 
 Pairs = Callable[[], Iterable[Sequence[str]]]
 """Gives the sentence pairs, sources first, afresh at every call: learning reads them more than once."""
@@ -72,6 +76,10 @@ class Tokenizer:
             known = ", ".join(self.vocabulary.languages) or "none"
             raise HeedfulError(f"the vocabulary has no tag for {language!r}", hint=f"tags: {known}")
         return self.vocabulary.pieces.index(language_tag(language))
+
+    def typed_tag(self, text: str) -> str:
+        """The name of the tag that a user has typed before a text; here none, for there text is text."""
+        return ""
 
     def encode(self, text: str) -> list[int]:
         """The ids of the pieces and tags, without END."""
@@ -160,7 +168,7 @@ class Tokenizer:
         share its place; specials have none.
         """
         text = self.spelled(ids).decode("utf-8", errors="replace")
-        letters = letter_spans(text)
+        letters = self._letters(text)
         found: list[tuple[int, int] | None] = []
         for identity, (start, stop) in zip(ids, self._extents(ids), strict=True):
             while start < stop and text[start] == SPACE:
@@ -174,6 +182,10 @@ class Tokenizer:
                     (letters[stop - 1][1], letters[stop - 1][1])
                 )  # only a space: it ends where the next piece begins
         return found
+
+    def _letters(self, spelled: str) -> list[tuple[int, int]]:
+        """For each character of spelled text from where to where it goes in the decoded text."""
+        return letter_spans(spelled)
 
     def _extents(self, ids: Iterable[int]) -> Iterator[tuple[int, int]]:
         """From where to where each piece goes in the spelled text; bytes of one character go the same way."""
@@ -225,7 +237,7 @@ class PairTokenizer:
     @property
     def joint(self) -> bool:
         """Whether both sides share one vocabulary, and so can share embeddings (section 3.4)."""
-        return self.source is self.target
+        return self.source is self.target or self.source.vocabulary.pieces == self.target.vocabulary.pieces
 
     @classmethod
     def train(
@@ -244,16 +256,35 @@ class PairTokenizer:
         return cls(source, target, config, languages)
 
     def save(self, path: Path | str) -> None:
-        """Write one JSON file, whole or not at all."""
+        """Write one JSON file, whole or not at all; SentencePiece models go beside it."""
+        if isinstance(self.source.vocabulary, SentencePieceVocabulary):
+            self._save_sentencepieces(Path(path))
+            return
         stored = _PairFile(
-            format=FORMAT,
+            format=1,
             config=self.config,
             languages=self.languages,
             source=self.source.vocabulary,
-            target=None if self.joint else self.target.vocabulary,
+            target=None if self.source is self.target else self.target.vocabulary,
         )
-        text = json.dumps(stored.model_dump(mode="json"), ensure_ascii=False, indent=1)
-        write_text(Path(path), text + "\n")
+        _write(stored, Path(path))
+
+    def _save_sentencepieces(self, path: Path) -> None:
+        from heedful.text.sentencepieces import SentencePieceTokenizer
+
+        source, target = self.source, self.target
+        assert isinstance(source, SentencePieceTokenizer)
+        assert isinstance(target, SentencePieceTokenizer)
+        stored = _SentencePieceFile(
+            format=FORMAT,
+            config=self.config,
+            languages=self.languages,
+            source=source.vocabulary,
+            target=target.vocabulary,
+        )
+        for name, side in zip(MODEL_FILES, (source, target), strict=True):
+            write_bytes(path.with_name(name), side.model)
+        _write(stored, path)
 
     @classmethod
     def load(cls, path: Path | str) -> Self:
@@ -267,9 +298,8 @@ class PairTokenizer:
                 hint="upgrade with: pip install --upgrade heedful",
             )
         try:
-            stored = _PairFile.checked(state)
-            source = Tokenizer(stored.source)
-            target = Tokenizer(stored.target) if stored.target else source
+            stored = (_PairFile if state["format"] == 1 else _SentencePieceFile).checked(state)
+            source, target = _opened(stored, Path(path).parent)
         except HeedfulError as error:
             hint = error.hint or "copy the file again from where it was made"
             raise HeedfulError(f"tokenizer file {path} is damaged: {error.problem}", hint=hint) from None
@@ -285,6 +315,30 @@ class _PairFile(Config):
     source: Vocabulary
     target: Vocabulary | None
     """None if the source's vocabulary serves both sides."""
+
+
+class _SentencePieceFile(_PairFile):
+    """The shape of a stored pair whose SentencePiece models stand beside it."""
+
+    source: SentencePieceVocabulary
+    target: SentencePieceVocabulary
+
+
+def _opened(stored: _PairFile, folder: Path) -> tuple[Tokenizer, Tokenizer]:
+    """The tokenizers of both sides."""
+    if isinstance(stored, _SentencePieceFile):
+        from heedful.text.sentencepieces import SentencePieceTokenizer
+
+        sides = zip((stored.source, stored.target), MODEL_FILES, strict=True)
+        source, target = (SentencePieceTokenizer.open(side, folder / name) for side, name in sides)
+        return source, target
+    shared = Tokenizer(stored.source)
+    return shared, Tokenizer(stored.target) if stored.target else shared
+
+
+def _write(stored: _PairFile, path: Path) -> None:
+    text = json.dumps(stored.model_dump(mode="json"), ensure_ascii=False, indent=1)
+    write_text(path, text + "\n")
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,41 @@ class Vocabulary(Config):
         return self
 
 
+class SentencePieceVocabulary(Vocabulary):
+    """The pieces of a model whose text a SentencePiece model cuts: specials, tags, pieces, and no bytes."""
+
+    kind: Literal["sentencepiece"] = "sentencepiece"  # type: ignore[assignment]
+    """None of those that are learned here."""
+    digest: str
+    """SHA-256 of the SentencePiece model's file."""
+    own_ids: tuple[int, ...]
+    """The ids that the specials and tags have in the other program; the pieces take the rest in order."""
+
+    @property
+    def learned(self) -> int:
+        """The first id of a piece."""
+        return self.silent
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        first = (*SPECIALS, *map(language_tag, self.languages))
+        if self.pieces[: len(first)] != first:
+            raise ValueError("the pieces do not begin with the specials and language tags")
+        if len(set(self.pieces)) < len(self.pieces):
+            raise ValueError("a piece is there twice")
+        if len(set(self.own_ids) & set(range(len(self.pieces)))) != len(first):
+            raise ValueError("there is not one own id for each special and tag")
+        if self.merges or self.scores:
+            raise ValueError("merges and scores are in the SentencePiece model")
+        return self
+
+    def original(self) -> list[str]:
+        """The pieces in the other program's order."""
+        rest = iter(self.pieces[self.learned :])
+        named = dict(zip(self.own_ids, self.pieces, strict=False))
+        return [named[place] if place in named else next(rest) for place in range(len(self.pieces))]
+
+
 @dataclass(frozen=True)
 class _Untagged:
     """Texts that may be read again, without their tags: these are no text to learn pieces of."""

@@ -59,10 +59,8 @@ def batch_loss(
         states = model.decode(before, memory, source)
     products = torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
     with torch.autocast(device.type, enabled=False):  # probabilities want all the digits there are
-        weight = model.output.weight
-        smoothed, likelihood = output_loss(
-            states.to(weight.dtype), weight, batch.target.to(device), smoothing, products
-        )
+        states, weight = model.output_product(states)
+        smoothed, likelihood = output_loss(states, weight, batch.target.to(device), smoothing, products)
     return smoothed if lesson is None else smoothed + lesson, likelihood
 
 

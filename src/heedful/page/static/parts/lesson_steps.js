@@ -42,9 +42,9 @@ function sameId(pieces, ids) {
 /** @param {Place} place @returns {Promise<Made>} */
 async function embedding(place) {
   const { word, cell } = await place.embedded();
-  const [, scaled, position] = cell.sections.find((/** @type {any} */ section) => section.heading === "The vector x").tables[0].cells;
+  const [scaled, position] = cell.sections.find((/** @type {any} */ section) => section.heading === "The vector x").tables[0].cells.slice(-2);
   /** @type {[string, number[]][]} */
-  const parts = [["embedding × √d", scaled], ["+ position", position]];
+  const parts = [[place.manifest.model.scaled_embeddings ? "embedding × √d" : "embedding", scaled], ["+ position", position]];
   return {
     before: channels(word, parts),
     question: { ask: `At “${word}”: which vector is longer, the word's or the position's?`, choices: ["the word", "the position"], answer: norm(scaled) > norm(position) ? "the word" : "the position",

@@ -59,7 +59,7 @@ class PathView {
     const guesses = (/** @type {number} */ i) => (writes ? guessed(trace, ids, chances, Math.min(i, ids.shape[0] - 1), row) : null);
     this.list.replaceChildren(...stations.map(({ name }, i) => h("li", { class: i === stations.length - 1 ? "last" : "" },
       h("div", null, h("span", { class: "place" }, name), i === stations.length - 1 ? h("span", { class: "badge" }, "the end") : null, facts(vectors, i)),
-      i ? strip(vectors[i], most, name) : beginning(vectors[0], rowOf(position, row), most, side === "decoder" && row === 0),
+      i ? strip(vectors[i], most, name) : beginning(vectors[0], rowOf(position, row), most, side === "decoder" && row === 0, trace.manifest.model.scaled_embeddings),
       guesses(i))));
     this.numbers.replaceChildren(numbers({
       title: "", // the summary says it
@@ -138,12 +138,12 @@ function facts(vectors, i) {
   return h("span", { class: "facts" }, `${length}, changed by ${percent(change)}, cosine with before ${shown(cosine, 2)}`);
 }
 
-/** @param {Float32Array} sum @param {ArrayLike<number>} position @param {number} most @param {boolean} starts whether it is the row of the start */
-function beginning(sum, position, most, starts) {
+/** @param {Float32Array} sum @param {ArrayLike<number>} position @param {number} most @param {boolean} starts whether it is the row of the start @param {boolean} scaled */
+function beginning(sum, position, most, starts, scaled) {
   const word = sum.map((value, c) => value - position[c]);
   const empty = starts && word.every((value, c) => Math.abs(value) <= Math.abs(position[c]) * HALF); // the sum is kept in 16 bits
   const line = (/** @type {string} */ name, /** @type {ArrayLike<number>} */ vector) => [h("span", { class: "strip-name" }, name), strip(vector, most, name)];
-  return h("div", null, line(`embedding × √${sum.length}`, word),
+  return h("div", null, line(scaled ? `embedding × √${sum.length}` : "embedding", word),
     empty ? h("p", { class: "remark" }, "The strip is empty: decoding starts from the padding token, <s> here, whose embedding is exactly zero. Only the position is left.") : null,
     line("+ position", position), line("= sum", sum));
 }
