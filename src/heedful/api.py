@@ -7,6 +7,7 @@ from heedful.bundle import Bundle
 from heedful.choosing import chooser, possible
 from heedful.config import Settings, merged
 from heedful.corpora.formats import check_inputs, check_room_for_heads, check_texts, languages_of
+from heedful.corpora.reading import ReadingConfig
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.loading import load
@@ -41,7 +42,9 @@ def train(
         )
     training = _paths(pairs)
     trees = (settings or {}).get("model", {}).get("positions") in TREE_POSITIONS
-    inputs = Inputs(training, _paths(validation), languages or languages_of(training), trees=trees)
+    reading = ReadingConfig.checked((settings or {}).get("reading", {}))
+    known = languages or languages_of(training, reading)
+    inputs = Inputs(training, _paths(validation), known, trees=trees, reading=reading)
     for paths in (inputs.training, inputs.validation):
         if paths or paths is inputs.training:
             check_inputs(paths)

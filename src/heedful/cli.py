@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import heedful
-from heedful.cli_corpus import Pairs, Set, corpus_app
+from heedful.cli_corpus import LanguagePair, Pairs, Set, corpus_app, told_languages
 from heedful.cli_family import Device, Model, Quiet, compare, fill, generate
 from heedful.errors import HeedfulError, StoppedError
 
@@ -74,7 +74,7 @@ def demo(
 def train(
     pairs: Annotated[
         list[Path] | None,
-        typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; - is stdin."),
+        typer.Argument(help="Files of pairs (.tsv, .tmx, .po, ...), or two parallel files; - is stdin."),
     ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
@@ -83,9 +83,7 @@ def train(
         list[Path] | None,
         typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
     ] = None,
-    languages: Annotated[
-        str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
-    ] = None,
+    languages: LanguagePair = None,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
@@ -104,7 +102,6 @@ def train(
     """Train a model on your sentence pairs, or on plain text."""
     from heedful.commands.training import TrainOptions, resume_command, run_settings, train_command
     from heedful.progress import Reporter
-    from heedful.text.languages import language_pair
 
     report = Reporter(quiet=quiet)
     if resume is not None:
@@ -119,7 +116,7 @@ def train(
             tuple(pairs or ()),
             output or Path("model"),
             tuple(validation or ()),
-            None if languages is None else language_pair(languages),
+            told_languages(languages),
             task,
             run_settings(recipe, preset, time, settings),
         )
@@ -191,6 +188,7 @@ def evaluate(
         typer.Option(help="Write source, reference, translation and log-probabilities of both as TSV."),
     ] = None,
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    languages: LanguagePair = None,
     engine: Engine = "exact",
     settings: Set = [],  # noqa: B006
     device: Device = "auto",
@@ -206,7 +204,7 @@ def evaluate(
 
     search = {} if beam is None else {"beam": beam}
     if is_plain(model):
-        if output or each or search or settings or engine != "exact":
+        if output or each or search or settings or languages or engine != "exact":
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -220,6 +218,7 @@ def evaluate(
         each,
         search,
         settings,
+        languages=told_languages(languages),
         engine=engine,
         device=device,
         report=Reporter(quiet=quiet),

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Protocol
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import DEFAULT_FIELDS, Record, read_pairs, read_texts, write_tsv
+from heedful.corpora.formats import read_pairs, read_texts, write_tsv
+from heedful.corpora.reading import Reading, ReadingConfig, Record
 from heedful.corpora.split import split
 from heedful.corpora.store import StoreWriter, TokenStore
 from heedful.errors import HeedfulError
@@ -52,6 +53,8 @@ class Inputs:
     """Whether these are plain texts, and no pairs."""
     trees: bool = False
     """Whether sources come with the heads of their words."""
+    reading: ReadingConfig = ReadingConfig()  # noqa: RUF009 - frozen
+    """How files of other programs are read."""
 
     @property
     def unit(self) -> str:
@@ -62,7 +65,7 @@ class Inputs:
         """What stands in some of the files."""
         if self.plain:
             return read_texts(paths)
-        return read_pairs(paths, fields=self.languages or DEFAULT_FIELDS)
+        return read_pairs(paths, Reading(self.languages, self.reading))
 
 
 @dataclass(frozen=True, slots=True)

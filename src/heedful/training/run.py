@@ -18,6 +18,7 @@ from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
+from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
 from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
@@ -113,7 +114,8 @@ def read_run(folder: Path) -> Begun:
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
-        inputs = Inputs(training, validation, languages, plain, trees)
+        reading = ReadingConfig.checked(settings.get("reading", {}))
+        inputs = Inputs(training, validation, languages, plain, trees, reading)
         return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
