@@ -7,7 +7,7 @@ from pathlib import Path
 from heedful.commands.corpus import CorpusInput, check_files
 from heedful.corpora.filters import CleaningConfig, CleaningReport, clean
 from heedful.corpora.formats import read_pairs, write_tsv
-from heedful.corpora.locale_folders import Catalogue, Wanted, catalogues, system_folders
+from heedful.corpora.locale_folders import Wanted, catalogues, system_folders
 from heedful.corpora.reading import Record
 from heedful.corpora.recognition import ENDINGS, ending
 from heedful.corpora.writing import LANGUAGES_NEEDED, WRITERS, fitting, write_pairs
@@ -47,12 +47,15 @@ def convert_corpus(given: CorpusInput, output: Path, form: str | None) -> list[s
 def collect_catalogues(wanted: Wanted, folders: Sequence[Path], output: Path) -> list[str]:
     """Write the pairs of all catalogues on a machine; returns how many each package has."""
     _check_wanted(wanted, folders, output)
-    found: list[Catalogue] = []
+    found: list[str] = []
     report = CleaningReport()
 
     def records() -> Iterator[Record]:
         for each in catalogues(wanted, folders or system_folders()):
-            found.append(Catalogue(each.package, each.path, [], each.fault or str(len(each.pairs))))
+            if each.fault:
+                found.append(f"left out {each.path}: {each.fault}")
+            elif each.pairs:
+                found.append(f"{each.package}: {counted(len(each.pairs), 'pair')}")
             for number, (source, target) in enumerate(each.pairs, start=1):
                 yield Record(each.package, number, source, target)
 
@@ -63,8 +66,7 @@ def collect_catalogues(wanted: Wanted, folders: Sequence[Path], output: Path) ->
             f"no catalogue has messages in {wanted.source} and {wanted.target}", hint=_looked_in(folders)
         )
     write_tsv(chain([first], pairs), output)
-    lines = [f"{each.package}: {each.fault}" for each in found if each.fault != "0"]
-    return [*lines, *report.lines(), f"written to {output}"]
+    return [*found, *report.lines(), f"written to {output}"]
 
 
 def _whole_pairs(records: Iterator[Record], report: CleaningReport) -> Iterator[tuple[str, str]]:

@@ -29,13 +29,13 @@ def read_po(given: Input, reading: Reading) -> Iterator[Record]:
     """The translated entries of a catalogue; fuzzy, obsolete and empty ones are told apart."""
     text = _text(given, reading)
     fault = _broken_line(text)
-    if not fault:
+    if not fault and not (reading.skips and "\ufffd" in text):
         try:
             yield from _po_records(given, _parsed(text), reading, 0)
             return
         except OSError as error:  # polib's syntax error
             fault = _place(error)
-    if not reading.skips:
+    if fault and not reading.skips:
         raise given.malformed(*fault)
     yield from _entry_by_entry(given, text, reading)
 

@@ -7,18 +7,18 @@ A document type is accepted if it defines no entities (TMX files name theirs), a
 import codecs
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from heedful.corpora.reading import Input, Reading, head_of
 from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
-    from lxml.etree import XMLSyntaxError
+    from lxml.etree import XMLPullParser
     from lxml.etree import _Element as Element
 
 LONGEST_UNIT = 1 << 24
 """Characters; what is longer is no unit."""
-_PIECE = 1 << 18
+_PIECE, _FED = 1 << 18, 1 << 15
 _MARKS = {
     codecs.BOM_UTF8: "utf-8",
     codecs.BOM_UTF16_LE: "utf-16-le",
@@ -95,8 +95,7 @@ def _entities(given: Input, line: int = 0) -> HeedfulError:
 def _whole(given: Input, names: tuple[str, ...]) -> Iterator[Unit]:
     from lxml import etree
 
-    units = etree.iterparse(
-        given.stream,
+    parser = etree.XMLPullParser(
         events=("end",),
         tag=tuple(f"{{*}}{name}" for name in names),
         resolve_entities=False,
@@ -105,15 +104,39 @@ def _whole(given: Input, names: tuple[str, ...]) -> Iterator[Unit]:
         huge_tree=False,
     )
     checked = False
-    try:
-        for _, element in units:
+    for _ in _fed(parser, given):
+        for _, ended in parser.read_events():
+            element = cast("Element", ended)  # the event "end" has nothing else
             if not checked:
                 _check_document(element, given)
                 checked = True
-            yield Unit(element.sourceline or 0, element)
+            yield Unit(cast(int, element.sourceline) or 0, element)
             _forget(element)
-    except etree.XMLSyntaxError as error:
-        raise given.malformed(*_complaint(error)) from None
+
+
+def _fed(parser: "XMLPullParser", given: Input) -> Iterator[None]:
+    """Give the parser the file, piece by piece; what is before a mistake has been read when it is told."""
+    from lxml import etree
+
+    while True:
+        data = given.stream.read(_FED)
+        broken = False
+        try:
+            if data:
+                parser.feed(data)
+            else:
+                parser.close()
+        except etree.XMLSyntaxError as error:
+            broken = True
+            complaint = error.lineno or 0, (error.msg or "this is no XML").partition(", line ")[0]
+        for entry in parser.feed_error_log:  # some mistakes are only logged
+            broken, complaint = True, (entry.line, entry.message.strip())
+            break
+        yield
+        if broken:
+            raise given.malformed(*complaint)
+        if not data:
+            return
 
 
 def _check_document(element: "Element", given: Input) -> None:
@@ -129,13 +152,6 @@ def _forget(element: "Element") -> None:
     if parent is not None:
         while element.getprevious() is not None:
             del parent[0]
-
-
-def _complaint(error: "XMLSyntaxError") -> tuple[int, str]:
-    """Where and what: the first that was found wrong, which is not always the one that is raised."""
-    for entry in error.error_log:  # type: ignore[attr-defined]
-        return entry.line, entry.message.strip()
-    return error.lineno or 0, (error.msg or "not XML").partition(", line ")[0]
 
 
 class _Text:

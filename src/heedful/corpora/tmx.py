@@ -95,7 +95,9 @@ def _read_unit(unit: Unit, reading: Reading) -> _Variants:
                 texts.append(text)
     except UndefinedEntityError as error:
         return _Variants(unit.line, [], [], str(error))
-    return _Variants(unit.line, codes, texts, "" if all(codes) else "a <tuv> does not say its language")
+    if not all(codes):
+        return _Variants(unit.line, [], [], "a <tuv> does not say its language")
+    return _Variants(unit.line, codes, texts)
 
 
 def _segment(variant: "Element", reading: Reading) -> str | None:
@@ -124,9 +126,10 @@ def _chosen(codes: tuple[str, ...], languages: Languages) -> _Choice:
     sides: list[int] = []
     notes: list[str] = []
     for wanted, other in zip(languages, reversed(languages), strict=True):
-        # en-US for English, but not where en-US itself is asked for on the other side
-        places = [
-            place for place in best_matches(wanted, codes) if canonical(codes[place]) != canonical(other)
+        places = [  # en-US for English, but not where en-US itself is asked for on the other side
+            place
+            for place in best_matches(wanted, codes)
+            if canonical(codes[place]) != canonical(other) and place not in sides
         ]
         if not places:
             return _Choice(fault=f"no text in {wanted}")

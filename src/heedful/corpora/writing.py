@@ -55,14 +55,16 @@ def write_jsonl(pairs: Pairs, file: BinaryIO, languages: Languages) -> int:
 
 def write_csv(pairs: Pairs, file: BinaryIO, languages: Languages) -> int:
     """With a header of the two languages."""
+    text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
     count = 0
-    with io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True) as text:
+    try:
         rows = csv.writer(text)
         rows.writerow(languages)
         for pair in pairs:
             count += 1
             rows.writerow(pair)
-        text.detach()
+    finally:
+        text.detach()  # or it would close the file with itself
     return count
 
 
