@@ -16,7 +16,23 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
-WORDS = "the house stands by a river and nobody knows who built it so long ago".split()
+WORDS = [
+    "the",
+    "house",
+    "stands",
+    "by",
+    "a",
+    "river",
+    "and",
+    "nobody",
+    "knows",
+    "who",
+    "built",
+    "it",
+    "so",
+    "long",
+    "ago",
+]
 START = (
     '<?xml version="1.0" encoding="UTF-8"?>\n<!DOCTYPE tmx SYSTEM "tmx14.dtd">\n<tmx version="1.4">\n'
     '<header creationtool="benchmark" creationtoolversion="1" segtype="sentence" o-tmf="none" adminlang="en" '
@@ -35,7 +51,8 @@ from pathlib import Path
 start = time.process_time()
 count = {count}
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps([count, time.process_time() - start, used.ru_maxrss / (1024 if sys.platform != "darwin" else 1 << 20)]))
+megabytes = used.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+print(json.dumps([count, time.process_time() - start, megabytes]))
 """
 HEEDFUL = MEASURED.format(
     setup="from heedful.corpora.formats import read_pairs\n"

@@ -40,7 +40,7 @@ def test_moses_files(tmp_path: Path) -> None:
 def test_more_languages_than_two(tmp_path: Path) -> None:
     path = packed(tmp_path / "x.zip", {f"a/x.{code}": f"{code}\n" for code in ("en", "de", "fr")})
     assert pairs(path, ("fr", "de")) == [("fr", "de")]
-    with pytest.raises(HeedfulError, match="holds no pairs; it holds a/x.en, a/x.de, a/x.fr"):
+    with pytest.raises(HeedfulError, match=r"holds no pairs; it holds a/x\.en, a/x\.de, a/x\.fr"):
         pairs(path, ("en", "it"))
 
 
@@ -58,9 +58,9 @@ def test_unequal_files_are_named(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    path = packed(tmp_path / "x.zip", {"x.tsv": b"a\tb\n" + bytes(200 << 20)})
+    path = packed(tmp_path / "x.zip", {"x.tsv": b"a\tb\n" + bytes(70 << 20)})
     assert path.stat().st_size < 1 << 20
-    with pytest.raises(HeedfulError, match="would unpack to 209,715,204 bytes"):
+    with pytest.raises(HeedfulError, match="would unpack to 73,400,324 bytes"):
         pairs(path)
 
 
@@ -69,7 +69,7 @@ def test_archives_that_hold_something_else(tmp_path: Path) -> None:
         pairs(packed(tmp_path / "x.ods", {"content.xml": "<office/>"}))
     assert "save it as CSV" in caught.value.hint
     inner = packed(tmp_path / "inner.zip", MOSES).read_bytes()
-    with pytest.raises(HeedfulError, match="holds no pairs; it holds inner.zip"):
+    with pytest.raises(HeedfulError, match=r"holds no pairs; it holds inner\.zip"):
         pairs(packed(tmp_path / "y.zip", {"inner.zip": inner}))
     with pytest.raises(HeedfulError, match="cannot be unpacked"):
         pairs(write(tmp_path / "z.zip", inner[:-30]))

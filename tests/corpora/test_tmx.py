@@ -50,7 +50,7 @@ def test_many_languages_are_listed_and_chosen_from(tmp_path: Path) -> None:
         assert "--languages en-de" in caught.value.hint
     assert pairs(path, ("fr", "de")) == [("e", "f")]
     assert faults(path, ("fr", "de")) == [(4, "no text in fr"), (5, "no text in de")]
-    with pytest.raises(HeedfulError, match="none of the 3 units .* both in en and it") as caught:
+    with pytest.raises(HeedfulError, match=r"none of the 3 units .* both in en and it") as caught:
         pairs(path, ("en", "it"))
     assert caught.value.hint == "its languages are en, de, fr"
 
@@ -144,7 +144,7 @@ def test_gzip_and_a_namespace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("bad", "problem", "fault"),
     [
-        ("x &foo; y", r"line 6: entity &foo; is not defined", "entity &foo; is not defined"),
+        ("x &foo; y", "line 6: entity &foo; is not defined", "not well-formed"),
         ("a < b", "line 6: .*invalid element name", "not well-formed"),
         ("a</b>b", "line 6: .*mismatch", "not well-formed"),
         ("a <b>b", "line 6: .*mismatch", "not well-formed"),
@@ -159,9 +159,7 @@ def test_a_broken_unit_stops_or_is_skipped(tmp_path: Path, bad: str, problem: st
         pairs(path)
     assert "reading.malformed=skip" in caught.value.hint
     assert pairs(path, malformed="skip") == [(word, word) for word in "abcd"]
-    assert faults(path, malformed="skip") == [
-        (6, fault if "entity" not in fault else faults(path, malformed="skip")[0][1])
-    ]
+    assert faults(path, malformed="skip") == [(6, fault)]
 
 
 def test_a_unit_that_does_not_end_takes_no_other_along(tmp_path: Path) -> None:
@@ -178,7 +176,7 @@ def test_comments_hold_no_units(tmp_path: Path) -> None:
 def test_wrong_bytes(tmp_path: Path) -> None:
     text = tmx(unit(en="a", de="b"), unit(en="BAD", de="x"), unit(en="c", de="d")).encode()
     path = write(tmp_path / "m.tmx", text.replace(b"BAD", b"a\xff\xfeb"))
-    with pytest.raises(HeedfulError, match="line 5: .*ncod"):
+    with pytest.raises(HeedfulError, match=r"line 5: .*ncod"):
         pairs(path)
     assert pairs(path, malformed="skip") == [("a", "b"), ("c", "d")]
     assert faults(path, malformed="skip") == [(5, "not in the file's encoding")]

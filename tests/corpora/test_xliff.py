@@ -12,14 +12,15 @@ from tests.corpora.reading_files import faults, pairs, records, write
 def version_1(body: str, languages: str = 'source-language="en-US" target-language="de"') -> str:
     return (
         '<?xml version="1.0"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2">\n'
-        f'<file original="a.txt" datatype="plaintext" {languages}><header/><body>\n{body}</body></file></xliff>'
+        f'<file original="a.txt" datatype="plaintext" {languages}><header/><body>\n{body}'
+        "</body></file></xliff>"
     )
 
 
 def version_2(body: str) -> str:
     return (
-        '<?xml version="1.0"?>\n<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" '
-        f'trgLang="fr">\n<file id="f">{body}</file></xliff>'
+        '<?xml version="1.0"?>\n<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" '
+        f'srcLang="en" trgLang="fr">\n<file id="f">{body}</file></xliff>'
     )
 
 
@@ -79,7 +80,8 @@ def test_version_2(tmp_path: Path) -> None:
         '<unit id="1"><notes><note>n</note></notes><segment><source>a</source><target>b</target></segment>'
         "<ignorable><source> </source></ignorable><segment><source>c</source></segment>"
         '<segment state="initial"><source>d</source><target>e</target></segment></unit>'
-        '<group id="g" translate="no"><unit id="2"><segment><source>f</source><target>g</target></segment></unit></group>'
+        '<group id="g" translate="no"><unit id="2"><segment><source>f</source><target>g</target></segment>'
+        "</unit></group>"
         '<unit id="3"><segment><source>x<cp hex="0007"/>y</source><target>z</target></segment></unit>'
     )
     path = write(tmp_path / "anything", version_2(body))
@@ -91,7 +93,8 @@ def test_version_2(tmp_path: Path) -> None:
 def test_inline_tags(tmp_path: Path) -> None:
     tagged = (
         'a <g id="1">bold</g><x id="2"/> <bpt id="3">&lt;i&gt;</bpt>in<ept id="3">&lt;/i&gt;</ept> '
-        '<ph id="4">%s<sub>no</sub></ph><mrk mtype="term">term</mrk><bx id="5"/><ex id="5"/><it id="6" pos="open">q</it>'
+        '<ph id="4">%s<sub>no</sub></ph><mrk mtype="term">term</mrk><bx id="5"/><ex id="5"/>'
+        '<it id="6" pos="open">q</it>'
     )
     path = write(tmp_path / "x.xlf", version_1(unit(tagged, "b")))
     assert pairs(path) == [("a bold in term", "b")]

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
 UNITS = ("trans-unit", "unit", "bin-unit")
+HEADER = "x-gettext-domain-header"
+"""The kind of unit that a PO header became."""
 UNSURE = ("needs-", "new", "initial")
 """How states begin that say a translation is not done."""
 
@@ -63,7 +65,7 @@ def _unit_languages(unit: "Element") -> Languages:
 
 
 def _segments(unit: "Element", reading: Reading) -> list[_Segment]:
-    if _name(unit) == "bin-unit" or not _translatable(unit):
+    if _name(unit) == "bin-unit" or unit.get("restype") == HEADER or not _translatable(unit):
         return [_Segment("", "", "not to be translated")]
     try:
         if _name(unit) == "trans-unit":
