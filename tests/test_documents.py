@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.commands.corpus import join_corpus
+from heedful.commands.corpus import CorpusInput, join_corpus
 from heedful.config import merged, parsed_overrides
+from heedful.corpora.paragraphs import ParagraphSize
 from heedful.engines.native import NativeEngine
 from heedful.progress import Reporter
 from tests.conftest import QUICK_SETTINGS
@@ -21,7 +22,7 @@ ATTENTIONS = {
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_paragraphs_are_read_whole(name: str, grammar_pairs: Path, tmp_path: Path) -> None:
     paragraphs = tmp_path / "paragraphs.tsv"
-    join_corpus([grammar_pairs], paragraphs, lines=8, characters=0)
+    join_corpus(CorpusInput([grammar_pairs]), paragraphs, ParagraphSize(8))
     settings = merged(parsed_overrides(QUICK_SETTINGS), parsed_overrides(ATTENTIONS[name]))
     settings = merged(settings, {"training": {"updates": 4}, "model": {"longest": 200}})
     heedful.train(paragraphs, tmp_path / "m", settings=settings, report=Reporter(quiet=True))

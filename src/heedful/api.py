@@ -10,6 +10,7 @@ from heedful.config import Settings, merged
 from heedful.corpora.formats import check_inputs, check_room_for_heads, check_texts, languages_of
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.corpora.parts import Part, check_shares
+from heedful.corpora.reading import ReadingConfig
 from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
 from heedful.loading import load
@@ -49,8 +50,9 @@ def train(
         )
     training = _paths(pairs)
     trees = (settings or {}).get("model", {}).get("positions") in TREE_POSITIONS
-    languages = languages or languages_of(training)
-    inputs = Inputs(training, _paths(validation), languages, trees=trees, parts=tuple(mix))
+    reading = ReadingConfig.checked((settings or {}).get("reading", {}))
+    languages = languages or languages_of(training, reading)
+    inputs = Inputs(training, _paths(validation), languages, trees=trees, reading=reading, parts=tuple(mix))
     _check_files(inputs)
     return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
 

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import heedful
-from heedful.cli_corpus import Pairs, Set, corpus_app
+from heedful.cli_corpus import LanguagePair, Pairs, Set, corpus_app, told_languages
 from heedful.cli_exports import export
 from heedful.cli_family import Device, Engine, Glossary, Model, Quiet, Seen, To, With, compare, fill, generate
 from heedful.cli_import import import_model
@@ -91,6 +91,7 @@ def evaluate(
     to: To = None,
     read: Annotated[str, typer.Option("--from", help="Language of the sources; else by the names.")] = "",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept; 1 is greedy.")] = None,
+    languages: LanguagePair = None,
     engine: Engine = "exact",
     others: With = [],  # noqa: B006
     glossary: Glossary = None,
@@ -109,7 +110,17 @@ def evaluate(
     given = {"language": to, "beam": beam}
     search = {name: value for name, value in given.items() if value is not None}
     if is_plain(model):
-        if output or each or search or settings or others or glossary or read or engine != "exact":
+        if (
+            output
+            or each
+            or search
+            or settings
+            or others
+            or glossary
+            or read
+            or languages
+            or engine != "exact"
+        ):
             raise HeedfulError(
                 f"{model} does not translate: only --device and --quiet go with it", hint="leave out the rest"
             )
@@ -124,6 +135,7 @@ def evaluate(
         search,
         settings,
         read=read,
+        languages=told_languages(languages),
         engine=engine,
         device=device,
         report=Reporter(quiet=quiet),

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from heedful.cli_corpus import Pairs, Set
+from heedful.cli_corpus import LanguagePair, Pairs, Set, told_languages
 
 Model = Annotated[Path, typer.Argument(help="A model folder, as `heedful train` writes it.")]
 With = Annotated[
@@ -90,6 +90,7 @@ def compare(
     updates: Annotated[int | None, typer.Option(min=1, help="Budget of each in updates.")] = None,
     tokens: Annotated[int | None, typer.Option(min=1, help="Budget of each in target tokens.")] = None,
     time: Annotated[str | None, typer.Option(help="Budget of each in time: 10m, 1h.")] = None,
+    languages: LanguagePair = None,
     settings: Set = [],  # noqa: B006
     quiet: Quiet = False,
 ) -> None:
@@ -109,6 +110,7 @@ def compare(
         tokens,
         time,
         settings,
+        told_languages(languages),
     )
     for line in compare_command(options, Reporter(quiet=quiet)):
         print(line)

@@ -107,6 +107,7 @@ class Comparison:
     test: Sequence[Pair]
     settings: Settings
     folder: Path
+    languages: tuple[str, str] | None = None
 
     def run(self, recipes: dict[str, Settings], report: Reporter) -> list[Result]:
         """Train and examine every recipe, one after the other."""
@@ -132,7 +133,12 @@ class Comparison:
             resume(folder, report=report)
         elif not (folder / "config.json").is_file():
             train(
-                list(self.pairs), folder, validation=list(self.validation), settings=settings, report=report
+                list(self.pairs),
+                folder,
+                validation=list(self.validation),
+                languages=self.languages,
+                settings=settings,
+                report=report,
             )
         result = self._examined(name, folder)
         write_text(kept, json.dumps({"settings": settings, "result": asdict(result)}, indent=1) + "\n")

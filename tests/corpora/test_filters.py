@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from heedful.config import Config
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, clean_sentence
-from heedful.corpora.formats import Record
+from heedful.corpora.reading import Record
 from heedful.errors import HeedfulError
 
 

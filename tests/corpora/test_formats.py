@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from heedful.corpora import lines
 from heedful.corpora.formats import (
-    Record,
     check_inputs,
     grouped,
     languages_of,
     read_pairs,
     write_tsv,
 )
+from heedful.corpora.reading import Reading, Record
 from heedful.errors import HeedfulError
 
 SCRIPTS = [
@@ -109,7 +109,7 @@ def test_jsonl_keys(tmp_path: Path) -> None:
         {"en": "e", "de": "f", "id": 3},
     ]
     path = write(tmp_path / "pairs.jsonl", "\n".join(map(json.dumps, objects)))
-    found = [(record.source, record.target) for record in read_pairs([path], fields=("en", "de"))]
+    found = [(record.source, record.target) for record in read_pairs([path], Reading(("en", "de")))]
     assert found == [("a", "b"), ("c", "d"), ("e", "f")]
 
 

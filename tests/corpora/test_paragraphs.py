@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heedful.corpora.filters import CleaningReport, Pair
-from heedful.corpora.formats import Record, read_pairs
+from heedful.corpora.formats import read_pairs
 from heedful.corpora.paragraphs import ParagraphSize, paragraphs
+from heedful.corpora.reading import Record
 
 TEXT = st.sampled_from(["", " ", "a", "a b", "ü  c", "字", "x" * 30])
 

@@ -89,7 +89,9 @@ def test_alignments_are_by_the_mean_of_the_members_attention(quick_model: Path, 
     members = [NativeEngine.load(folder) for folder in (quick_model, other_model)]
     assert isinstance(engine, NativeEngine)
     ids = engine.bundle.source_ids("The dog is tired.")
-    hypothesis = new_hypothesis(engine.bundle.tokenizer.target.encode("Le chien"), [], penalty=lambda length: 1.0, complete=True)
+    hypothesis = new_hypothesis(
+        engine.bundle.tokenizer.target.encode("Le chien"), [], penalty=lambda length: 1.0, complete=True
+    )
     looked = [each.watched(ids, hypothesis).attention for each in (engine, *members)]
     np.testing.assert_allclose(looked[0], (looked[1] + looked[2]) / 2, atol=1e-6)  # type: ignore[operator]
 

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from heedful.bundle import Bundle
 from heedful.corpora.filters import spaced_words
-from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs
+from heedful.corpora.formats import check_inputs, has_lines, read_pairs
 from heedful.corpora.lines import count_lines, read_lines
+from heedful.corpora.reading import Reading
 from heedful.errors import HeedfulError
 from heedful.files import check_writable, whole_file
 from heedful.inspection.alignment import (
@@ -66,7 +67,7 @@ def alignments_command(
     bundle = load(model, device=device, engine="pytorch").bundle.writing(to)
     named = _named(bundle, *place, reads=reads)
     answers = _read_gold(gold) if gold else None
-    if answers is not None and all(path.is_file() for path in pairs):
+    if answers is not None and all(path.is_file() for path in pairs) and has_lines(pairs):
         _check_gold(answers, count_lines(pairs[0]), gold)
     given = read_words(pairs, bundle)
     some = list(islice(given, 0 if named else EXAMINED))
@@ -104,7 +105,7 @@ def read_words(paths: Sequence[Path], bundle: Bundle) -> Iterator[Words]:
 
     So they are where heads do not fit; without any, the model reads the sentence without a tree.
     """
-    for record in read_pairs(paths, fields=bundle.config.languages or DEFAULT_FIELDS):
+    for record in read_pairs(paths, Reading(bundle.config.languages)):
         source, target = (
             spaced_words(side or "", bundle.config.normalize) for side in (record.source, record.target)
         )

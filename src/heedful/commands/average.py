@@ -8,6 +8,7 @@ from heedful.bundle import WEIGHTS, Bundle, load_parameters, read_tensors
 from heedful.commands.evaluate import usable_pairs
 from heedful.corpora.filters import Pair
 from heedful.corpora.formats import check_inputs, check_room_for_heads
+from heedful.corpora.reading import Reading
 from heedful.engines.ensemble import check_alike
 from heedful.errors import HeedfulError
 from heedful.model.config import PLAIN
@@ -122,7 +123,7 @@ def _pairs(bundle: Bundle, paths: Sequence[Path], report: Reporter) -> list[Pair
         raise HeedfulError("--validation takes pairs, and these models do not translate")
     if config.model.trees:
         check_room_for_heads(paths)
-    return usable_pairs(paths, config.languages, config.normalize, report, trees=config.model.trees)
+    return usable_pairs(paths, Reading(config.languages), config.normalize, report, trees=config.model.trees)
 
 
 def _losses(

@@ -1,7 +1,7 @@
 """`heedful compare`: recipes to compare, by the paper's questions or from files; a table and a picture."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heedful.choosing import chooser
@@ -11,6 +11,7 @@ from heedful.comparing import BASELINE, QUESTIONS, SENTENCES, Comparison, measur
 from heedful.config import Settings, merged, read_toml
 from heedful.corpora.filters import CleaningConfig, Pair
 from heedful.corpora.formats import check_inputs, check_room_for_heads, languages_of
+from heedful.corpora.reading import Languages, Reading, ReadingConfig
 from heedful.errors import HeedfulError, StoppedError
 from heedful.files import write_text
 from heedful.inspection.figures.comparison import comparison_figure
@@ -38,6 +39,7 @@ class CompareOptions:
     tokens: int | None
     time: str | None
     settings: Sequence[str]
+    languages: Languages | None = None
 
 
 def compare_command(options: CompareOptions, report: Reporter) -> list[str]:
@@ -50,8 +52,11 @@ def compare_command(options: CompareOptions, report: Reporter) -> list[str]:
     trees = any(
         each.get("model", {}).get("positions") in TREE_POSITIONS for each in (settings, *recipes.values())
     )
-    test = _test(options.test or options.validation, report, trees=trees)
-    comparison = Comparison(options.pairs, options.validation, test, settings, options.folder)
+    reading = Reading(options.languages, ReadingConfig.checked(settings.get("reading", {})))
+    test = _test(options.test or options.validation, reading, report, trees=trees)
+    comparison = Comparison(
+        options.pairs, options.validation, test, settings, options.folder, options.languages
+    )
     try:
         results = comparison.run(recipes, report)
     except StoppedError as stopped:
@@ -146,12 +151,12 @@ def _conditions(options: CompareOptions) -> str:
     return f"All: {names}, preset {options.preset}{told}; {budget} each."
 
 
-def _test(paths: Sequence[Path], report: Reporter, *, trees: bool) -> list[Pair]:
+def _test(paths: Sequence[Path], reading: Reading, report: Reporter, *, trees: bool) -> list[Pair]:
     """With the heads of words, if one of the models reads trees."""
     if not paths:
         raise HeedfulError("there is nothing to score on", hint="give --test or -v with sentence pairs")
     check_inputs(paths)
     if trees:
         check_room_for_heads(paths)
-    languages, normalize = languages_of(tuple(paths)), CleaningConfig().normalize
-    return usable_pairs(paths, languages, normalize, report, trees=trees)[:SENTENCES]
+    known = replace(reading, languages=reading.languages or languages_of(paths, reading.config))
+    return usable_pairs(paths, known, CleaningConfig().normalize, report, trees=trees)[:SENTENCES]

@@ -1,24 +1,53 @@
 """``heedful corpus``: look at, clean, split and join files of pairs. Nothing here needs torch."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from heedful.commands.options import only_section
+from heedful.commands.options import only_section, reading_settings
 from heedful.config import parsed_overrides
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import DEFAULT_FIELDS, Record, check_inputs, languages_of, read_pairs, write_tsv
+from heedful.corpora.formats import check_inputs, languages_of, read_pairs, write_tsv
 from heedful.corpora.paragraphs import ParagraphSize, paragraphs
+from heedful.corpora.reading import Languages, Reading, Record
 from heedful.corpora.split import split
 from heedful.errors import HeedfulError
 from heedful.files import check_writable
 
 
-def corpus_statistics(paths: Sequence[Path]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class CorpusInput:
+    """The files of a command, the languages that it names, and its settings."""
+
+    paths: Sequence[Path]
+    languages: Languages | None = None
+    settings: Sequence[str] = ()
+
+    def reading(self) -> Reading:
+        """How they are read; languages that nobody names are those that the files tell."""
+        config, _ = reading_settings(self.settings)
+        return Reading(self.languages or languages_of(self.paths, config), config)
+
+    def cleaning(self) -> CleaningConfig:
+        """How they are cleaned."""
+        _, others = reading_settings(self.settings)
+        return CleaningConfig.checked(only_section(parsed_overrides(others), "cleaning"))
+
+    def check_settings(self) -> None:
+        """Raise if there are others than those of reading, which would have no effect."""
+        only_section(parsed_overrides(self.settings), "reading")
+
+    def records(self) -> Iterator[Record]:
+        """The pairs in them."""
+        return read_pairs(self.paths, self.reading())
+
+
+def corpus_statistics(given: CorpusInput) -> list[str]:
     """Size of a corpus after cleaning, and what cleaning dropped."""
-    check_inputs(paths)
+    check_inputs(given.paths)
     report = CleaningReport()
     sides: list[dict[str, int]] = [{"words": 0, "characters": 0, "longest": 0} for _ in range(2)]
-    for pair in clean(_records(paths), CleaningConfig(), report):
+    for pair in clean(given.records(), given.cleaning(), report):
         for side, text in zip(sides, (pair.source, pair.target), strict=True):
             side["words"] += len(text.split())
             side["characters"] += len(text)
@@ -31,23 +60,26 @@ def corpus_statistics(paths: Sequence[Path]) -> list[str]:
     ]
 
 
-def clean_corpus(paths: Sequence[Path], output: Path, settings: Sequence[str]) -> list[str]:
+def clean_corpus(given: CorpusInput, output: Path) -> list[str]:
     """Write the cleaned pairs; returns the report."""
-    _check(paths, output)
-    config = CleaningConfig.checked(only_section(parsed_overrides(settings), "cleaning"))
+    _check(given.paths, output)
     report = CleaningReport()
-    write_tsv(clean(_records(paths), config, report), output)
+    write_tsv(clean(given.records(), given.cleaning(), report), output)
     return [*report.lines(), f"written to {output}"]
 
 
-def split_corpus(paths: Sequence[Path], folder: Path, held_out: int | None) -> list[str]:
+def split_corpus(given: CorpusInput, folder: Path, held_out: int | None) -> list[str]:
     """Write ``train.tsv`` and ``held-out.tsv``; returns a report."""
-    check_inputs(paths)
+    check_inputs(given.paths)
+    records, cleaning = (
+        given.records(),
+        given.cleaning(),
+    )  # what is wrong with them, before the folder is made
     folder.mkdir(parents=True, exist_ok=True)
     pairs_path = folder / "pairs.tsv.partial"  # read several times, which standard input could not be
     report = CleaningReport()
     try:
-        write_tsv(clean(_records(paths), CleaningConfig(), report), pairs_path)
+        write_tsv(clean(records, cleaning, report), pairs_path)
         parts = split(lambda: cleaned_pairs(pairs_path), held_out)
         write_tsv(parts.training(), folder / "train.tsv")
         write_tsv(parts.held_out, folder / "held-out.tsv")
@@ -60,14 +92,15 @@ def split_corpus(paths: Sequence[Path], folder: Path, held_out: int | None) -> l
     return report.lines() + lines
 
 
-def join_corpus(paths: Sequence[Path], output: Path, lines: int, characters: int) -> list[str]:
+def join_corpus(given: CorpusInput, output: Path, size: ParagraphSize) -> list[str]:
     """Write neighbouring pairs as paragraphs; returns a report, and what training on them takes."""
-    _check(paths, output)
+    _check(given.paths, output)
+    given.check_settings()
     report, longest = CleaningReport(), 0
 
     def measured() -> Iterator[Pair]:
         nonlocal longest
-        for pair in paragraphs(_records(paths), ParagraphSize(lines, characters), report):
+        for pair in paragraphs(given.records(), size, report):
             longest = max(longest, len(pair.source), len(pair.target))
             yield pair
         if not longest:  # before anything is overwritten
@@ -84,14 +117,14 @@ def join_corpus(paths: Sequence[Path], output: Path, lines: int, characters: int
 
 
 def _check(paths: Sequence[Path], output: Path) -> None:
-    check_inputs(paths)
-    check_writable(output)
     if not output.name.lower().endswith((".tsv", ".tsv.gz")):
         raise HeedfulError(f"{output} is written as TSV", hint="name it .tsv or .tsv.gz")
+    check_files(paths, output)
+
+
+def check_files(paths: Sequence[Path], output: Path) -> None:
+    """Raise what would stop a command late, or make it overwrite what it reads."""
+    check_inputs(paths)
+    check_writable(output)
     if any(path.exists() and output.exists() and path.samefile(output) for path in paths):
         raise HeedfulError(f"{output} is what is to be read", hint="name another file to write")
-
-
-def _records(paths: Sequence[Path]) -> Iterator[Record]:
-    """The pairs of the files; JSON keys may be the languages that the file names tell."""
-    return read_pairs(paths, fields=languages_of(paths) or DEFAULT_FIELDS)

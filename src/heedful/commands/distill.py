@@ -21,9 +21,10 @@ from heedful.commands.resuming import of_file
 from heedful.commands.synthetic import Writer, check_writer, write_pairs
 from heedful.config import Settings, merged
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import DEFAULT_FIELDS, check_inputs, read_pairs, write_tsv
+from heedful.corpora.formats import check_inputs, read_pairs, write_tsv
 from heedful.corpora.hashes import sentence_hash
 from heedful.corpora.lines import STANDARD_INPUT, count_lines
+from heedful.corpora.reading import Reading, ReadingConfig
 from heedful.corpora.split import split, split_hash
 from heedful.decoding.config import SearchConfig
 from heedful.engines.ensemble import check_alike
@@ -187,7 +188,8 @@ class _Work:
     def _cleaned(
         self, paths: Sequence[Path], cleaning: CleaningConfig, counts: CleaningReport
     ) -> Iterator[Pair]:
-        return clean(read_pairs(paths, fields=self.languages or DEFAULT_FIELDS), cleaning, counts)
+        told = ReadingConfig.checked(self.options.settings.get("reading", {}))
+        return clean(read_pairs(paths, Reading(self.languages, told)), cleaning, counts)
 
     def _lessons(self) -> Path:
         """What the student learns from."""

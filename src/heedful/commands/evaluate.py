@@ -6,16 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from heedful.bundle import Bundle, BundleConfig
-from heedful.commands.options import engine_name, one_line, search_settings
+from heedful.commands.options import engine_name, one_line, reading_settings, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
-from heedful.corpora.formats import (
-    DEFAULT_FIELDS,
-    Record,
-    check_inputs,
-    check_room_for_heads,
-    languages_of,
-    read_pairs,
-)
+from heedful.corpora.formats import check_inputs, check_room_for_heads, languages_of, read_pairs
+from heedful.corpora.reading import Languages, Reading, Record
 from heedful.corpora.terms import read_glossary
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
@@ -39,6 +33,7 @@ def evaluate_command(
     settings: Sequence[str],
     *,
     read: str = "",
+    languages: Languages | None = None,
     engine: str,
     device: str,
     report: Reporter,
@@ -46,17 +41,19 @@ def evaluate_command(
 ) -> list[str]:
     """Scores of a model, or of several together, as lines to print; ``read`` is the sources' language."""
     check_inputs(pairs)
+    told, others = reading_settings(settings)
     for path in (output, each):
         if path is not None:
             check_writable(path)
     terms = read_glossary(glossary) if glossary else None
     loaded = load(models, device=device, engine=engine_name(engine))
-    settled = search_settings(loaded.bundle.config.search, search, settings)
+    settled = search_settings(loaded.bundle.config.search, search, others)
     bundle = _directed(loaded.bundle, settled.language, read, pairs)
     config = bundle.config
+    reading = Reading(languages or config.languages, told)
     if config.model.trees:
         check_room_for_heads(pairs)
-    test = usable_pairs(pairs, config.languages, config.normalize, report, trees=config.model.trees)
+    test = usable_pairs(pairs, reading, config.normalize, report, trees=config.model.trees)
     found = list(
         report.track(
             translate_lines(loaded, (pair.read for pair in test), settled, waiting=False, glossary=terms),
@@ -126,21 +123,21 @@ def _terms_line(glossary: Glossary, pairs: Sequence[Pair], found: Sequence[Trans
 
 def usable_pairs(
     paths: Sequence[Path],
-    languages: tuple[str, str] | None,
+    reading: Reading,
     normalize: str,
     report: Reporter,
     *,
     trees: bool = False,
 ) -> list[Pair]:
     """All pairs with both sides (and heads), duplicates and all: a test set is scored as it is."""
-    records = read_pairs(paths, fields=languages or DEFAULT_FIELDS)
+    records = read_pairs(paths, reading)
     pairs = usable(records, normalize, report, trees=trees)
     if not pairs:
         raise HeedfulError(
             f"no usable pair in {' and '.join(map(str, paths))}",
             hint="give one pair a line, source TAB target TAB heads"
             if trees
-            else "give one pair a line, source TAB target, or two parallel files",
+            else "the warnings above say why; heedful corpus stats looks at files of pairs",
         )
     return pairs
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from heedful.config import merged, parsed_overrides
+from heedful.corpora.reading import ReadingConfig
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.loading import ENGINES, EngineName
@@ -16,6 +17,13 @@ def search_settings(base: SearchConfig, options: Mapping[str, Any], settings: Se
     if isinstance(wanted, int) and wanted > base.beam:
         told.setdefault("beam", wanted)
     return SearchConfig.checked(merged(base.model_dump(), told))
+
+
+def reading_settings(settings: Sequence[str]) -> tuple[ReadingConfig, list[str]]:
+    """The section ``reading``, and the settings that are not of it."""
+    own = [each for each in settings if each.lstrip().startswith("reading")]
+    config = ReadingConfig.checked(only_section(parsed_overrides(own), "reading"))
+    return config, [each for each in settings if each not in own]
 
 
 def only_section(settings: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 
 from heedful.config import Config
-from heedful.corpora.formats import Record, read_tsv
+from heedful.corpora.formats import read_tsv
 from heedful.corpora.hashes import SeenHashes, sentence_hash
+from heedful.corpora.reading import Record
 from heedful.errors import HeedfulError
 from heedful.progress import counted
 from heedful.text.tags import NONCHARACTERS, tagged
@@ -67,10 +68,22 @@ class CleaningReport:
     examples: dict[str, list[str]] = field(default_factory=dict)
     unit: str = "pair"
     """What they are: lines, of plain text."""
+    notes: dict[str, int] = field(default_factory=dict)
+    """What a reader had to choose, and how often."""
+
+    def took(self, record: Record) -> None:
+        """Count a record that is looked at."""
+        self.read += 1
+        if record.note:
+            self.notes[record.note] = self.notes.get(record.note, 0) + 1
+            self._remember(record.note, record)
 
     def drop(self, reason: str, record: Record) -> None:
         """Count a record that is not kept."""
         self.dropped[reason] = self.dropped.get(reason, 0) + 1
+        self._remember(reason, record)
+
+    def _remember(self, reason: str, record: Record) -> None:
         places = self.examples.setdefault(reason, [])
         if len(places) < _EXAMPLES:
             places.append(f"{record.origin}:{record.line}")
@@ -79,8 +92,9 @@ class CleaningReport:
         """The report for a person, the commonest reason first."""
         counts = sorted(self.dropped.items(), key=lambda item: -item[1])
         return [f"read {counted(self.read, self.unit)}, kept {self.kept:,}"] + [
-            f"dropped {count:,}: {reason} (first: {', '.join(self.examples[reason])})"
-            for reason, count in counts
+            f"{word} {count:,}: {reason} (first: {', '.join(self.examples[reason])})"
+            for word, entries in (("dropped", counts), ("noted", self.notes.items()))
+            for reason, count in entries
         ]
 
 
@@ -100,7 +114,7 @@ def clean(
     """
     seen = SeenHashes() if seen is None else seen
     for record in records:
-        report.read += 1
+        report.took(record)
         if record.source is None or record.target is None:
             report.drop(record.fault or "unreadable", record)
             continue

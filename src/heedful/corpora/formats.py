@@ -1,61 +1,55 @@
-"""Sentence pairs out of files, one by one: TSV, JSONL, two parallel files; gzip of each; ``-``.
+"""Sentence pairs out of files, one by one, whatever their format; gzip of each; ``-``.
 
-What cannot be read becomes a record with a fault and its line number, and reading goes on.
-A new format is one reader and one entry in READERS.
+What cannot be read becomes a record with a fault and its line number, and reading goes on where that can be.
+A new format is one module and one entry in FORMATS.
 """
 
 import gzip
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import BinaryIO, NamedTuple, cast
 
-from heedful.corpora.lines import STANDARD_INPUT, Line, count_lines, opened, read_lines, title
+from heedful.corpora.archives import read_zip, zip_languages
+from heedful.corpora.gettext_catalogs import mo_languages, po_languages, read_mo, read_po
+from heedful.corpora.language_codes import base, languages_in_names, matches
+from heedful.corpora.line_formats import read_jsonl, read_sniffed
+from heedful.corpora.line_formats import read_tsv as read_tsv_lines
+from heedful.corpora.lines import (
+    STANDARD_INPUT,
+    Line,
+    count_lines,
+    lines_in,
+    opened,
+    read_lines,
+    title,
+)
+from heedful.corpora.reading import Input, Languages, Reading, ReadingConfig, Record, head_of
+from heedful.corpora.recognition import ENDINGS, bare_name, ending, recognized
+from heedful.corpora.tables import csv_languages, read_csv
+from heedful.corpora.tmx import read_tmx, tmx_languages
+from heedful.corpora.xliff import read_xliff, xliff_languages
 from heedful.errors import HeedfulError
 from heedful.files import whole_file
 
-Fields = tuple[str, str]
-"""The two keys of a JSON object: names of fields, or language codes."""
-DEFAULT_FIELDS: Fields = ("source", "target")
-HEADS = "heads"
-"""The key of the heads of the source's words, a list of numbers."""
+
+class Format(NamedTuple):
+    """How a format is read, and how its files tell their languages, if they do."""
+
+    read: Callable[[Input, Reading], Iterator[Record]]
+    languages: Callable[[Input, Reading], Languages | None]
 
 
-class Record(NamedTuple):
-    """One pair as found; with a fault, neither sentence is there."""
-
-    origin: str
-    line: int
-    source: str | None
-    target: str | None
-    fault: str = ""
-    heads: str = ""
-    """The third column, or the field "heads", as it stands: for models that read trees, and for no others."""
-
-
-Reader = Callable[[Path, Fields], Iterator[Record]]
-Parser = Callable[[str, Fields], tuple[str, str, str]]
-"""Source, target and heads of a line."""
-
-
-class _FaultError(ValueError):
-    """Why one line holds no pair."""
-
-
-def read_pairs(paths: Sequence[Path], *, fields: Fields = DEFAULT_FIELDS) -> Iterator[Record]:
-    """Every pair of every input, in the order given.
-
-    ``fields`` are the keys of JSON objects; language codes also find
-    ``{"translation": {"en": ..., "de": ...}}``, and plain source and target are understood anyway.
-    """
+def read_pairs(paths: Sequence[Path], reading: Reading = Reading()) -> Iterator[Record]:  # noqa: B008 - frozen
+    """Every pair of every input, in the order given."""
     for group in grouped(paths):
         if len(group) == 2:
             yield from read_parallel(group[0], group[1])
         else:
-            reader = READERS.get(_suffix(group[0]), read_sniffed)
-            yield from reader(group[0], fields)
+            with _input(group[0]) as given:
+                yield from _read(given, reading)
 
 
 def read_texts(paths: Sequence[Path]) -> Iterator[Record]:
@@ -75,21 +69,22 @@ def check_texts(paths: Sequence[Path]) -> None:
 
 
 def grouped(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
-    """Pair files alone, all others two by two.
+    """Files of pairs alone, all others two by two.
 
     >>> [len(group) for group in grouped([Path("a.tsv"), Path("b.en"), Path("b.de"), Path("-")])]
     [1, 2, 1]
     """
-    others = [path for path in paths if not _holds_pairs(path)]
+    single = {path for path in paths if _holds_pairs(path)}
+    others = [path for path in paths if path not in single]
     if len(others) > 1 and len(others) % 2:
         raise HeedfulError(
             f"{len(others)} files cannot be taken two by two: {', '.join(map(str, others))}",
-            hint=f"parallel files come in twos; files of pairs end in {', '.join(READERS)}",
+            hint=f"parallel files come in twos; files of pairs end in {', '.join(ENDINGS)}",
         )
     groups: list[tuple[Path, ...]] = []
     waiting: list[Path] = []
     for path in paths:
-        if _holds_pairs(path):
+        if path in single:
             groups.append((path,))
         elif waiting:
             groups.append((waiting.pop(), path))
@@ -104,7 +99,9 @@ def check_inputs(paths: Sequence[Path]) -> None:
     Pipes and standard input are left untouched, since they can be read only once.
     """
     if not paths:
-        raise HeedfulError("no input files", hint="give a .tsv or .jsonl file, or two parallel files")
+        raise HeedfulError(
+            "no input files", hint="give a file of pairs (.tsv, .tmx, .po ...), or two parallel files"
+        )
     if list(paths).count(STANDARD_INPUT) > 1:
         raise HeedfulError("standard input can be read only once", hint="give '-' once")
     for path in paths:
@@ -113,32 +110,45 @@ def check_inputs(paths: Sequence[Path]) -> None:
         if not all(path.is_file() for path in group):
             continue
         if len(group) == 2:
-            _check_counts(group[0], group[1], count_lines(group[0]), count_lines(group[1]))
+            source, target = map(str, group)
+            _check_counts(source, target, count_lines(group[0]), count_lines(group[1]))
         elif not _holds_pairs(group[0]):
-            next(read_sniffed(group[0], DEFAULT_FIELDS), None)
+            with _input(group[0]) as given:
+                next(_read(given, Reading()), None)
 
 
 def check_room_for_heads(paths: Sequence[Path]) -> None:
     """Raise if some of the files could not hold the heads of words."""
     for group in grouped(paths):
-        if len(group) == 2:
+        if len(group) == 2 or (kind_of(group[0]) or "tsv") not in ("tsv", "jsonl"):
+            verb = "hold" if len(group) == 2 else "holds"
             raise HeedfulError(
-                f"{group[0].name} and {group[1].name} hold no trees, which this model reads",
+                f"{' and '.join(path.name for path in group)} {verb} no trees, which this model reads",
                 hint='give a .tsv file, source TAB target TAB heads, or a .jsonl file with a field "heads"',
             )
 
 
-def languages_of(paths: Sequence[Path]) -> tuple[str, str] | None:
-    """Source and target language as far as the file names tell, all of one opinion.
+def languages_of(
+    paths: Sequence[Path],
+    config: ReadingConfig = ReadingConfig(),  # noqa: B008 - frozen
+) -> Languages | None:
+    """Source and target language as far as files and their names tell, all of one opinion.
 
     >>> languages_of([Path("train.en.gz"), Path("train.de.gz")])
     ('en', 'de')
     >>> languages_of([Path("news.en-de.tsv")])
     ('en', 'de')
     """
-    guesses = {_languages_in_names([_bare_name(path) for path in group]) for group in grouped(paths)}
-    guesses.discard(None)
-    return guesses.pop() if len(guesses) == 1 else None
+    told = [_group_languages(group, config) for group in grouped(paths)]
+    found = {each for each in told if each}
+    if len(found) > 1:  # en-GB here, en-US there
+        found = {(base(source), base(target)) for source, target in found}
+    return found.pop() if len(found) == 1 else None
+
+
+def has_lines(paths: Sequence[Path]) -> bool:
+    """Whether every line of the (first of two) files is a pair, so that lines can be counted."""
+    return all(len(group) == 2 or kind_of(group[0]) in ("tsv", "jsonl", "") for group in grouped(paths))
 
 
 def write_tsv(pairs: Iterable[Sequence[str]], path: Path) -> int:
@@ -147,126 +157,40 @@ def write_tsv(pairs: Iterable[Sequence[str]], path: Path) -> int:
     Heads, if a pair has any, are a third column. Tabs and line endings inside a sentence become spaces; a
     name in ``.gz`` is packed.
     """
+    with packed_file(path) as file:
+        return _write_lines(pairs, file)
+
+
+@contextmanager
+def packed_file(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, whole or not at all, packed if its name ends in ``.gz``."""
     with whole_file(path) as file:
         if path.suffix.lower() != ".gz":
-            return _write_lines(pairs, file)
+            yield file
+            return
         # No name and no time inside: same pairs, same bytes.
         with gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed:
-            return _write_lines(pairs, cast(BinaryIO, packed))
+            yield cast(BinaryIO, packed)
 
 
-def read_tsv(path: Path, fields: Fields = DEFAULT_FIELDS) -> Iterator[Record]:
-    """``source<TAB>target``, and heads if they are asked for; other columns (attribution) are ignored."""
-    return (_parsed(line, path, _tsv_pair, fields) for line in read_lines(path))
-
-
-def read_jsonl(path: Path, fields: Fields = DEFAULT_FIELDS) -> Iterator[Record]:
-    """One JSON object a line."""
-    return (_parsed(line, path, _json_pair, fields) for line in read_lines(path))
-
-
-def read_sniffed(path: Path, fields: Fields = DEFAULT_FIELDS) -> Iterator[Record]:
-    """TSV or JSONL, as the first line with something on it shows."""
-    parse: Parser | None = None
-    for line in read_lines(path):
-        if parse is None and line.text.strip():
-            parse = _json_pair if line.text.lstrip().startswith("{") else _tsv_pair
-            if parse is _tsv_pair and "\t" not in line.text and path != STANDARD_INPUT:
-                raise HeedfulError(
-                    f"{path} holds no pairs: its first line has no tab and is no JSON object",
-                    hint="give the file of the other language too",
-                )
-        yield _parsed(line, path, parse or _tsv_pair, fields)
+def read_tsv(path: Path) -> Iterator[Record]:
+    """The pairs of a file that is TSV whatever its name."""
+    with _input(path) as given:
+        yield from read_tsv_lines(given, Reading())
 
 
 def read_parallel(source: Path, target: Path) -> Iterator[Record]:
     """Line by line from two files, which must have equally many lines."""
-    source_count = target_count = 0
-    for left, right in zip_longest(read_lines(source), read_lines(target)):
-        source_count += left is not None
-        target_count += right is not None
-        if left is None or right is None:
-            continue  # count on to the end, for the message
-        if left.fault or right.fault:
-            origin = source if left.fault else target
-            yield Record(title(origin), left.number, None, None, left.fault or right.fault)
-        else:
-            yield Record(title(source), left.number, left.text, right.text)
-    _check_counts(source, target, source_count, target_count)
+    with _input(source) as left, _input(target) as right:
+        yield from _read_parallel(left, right)
 
 
-READERS: dict[str, Reader] = {
-    ".tsv": read_tsv,
-    ".tab": read_tsv,
-    ".jsonl": read_jsonl,
-    ".ndjson": read_jsonl,
-}
-"""What reads a file of pairs, by its ending (before any ``.gz``)."""
-
-
-def _bare_name(path: Path) -> str:
-    name = path.name
-    return name[:-3] if name.lower().endswith(".gz") else name
-
-
-def _suffix(path: Path) -> str:
-    return Path(_bare_name(path)).suffix.lower()
-
-
-def _holds_pairs(path: Path) -> bool:
-    return path == STANDARD_INPUT or _suffix(path) in READERS
-
-
-def _parsed(line: Line, path: Path, parse: Parser, fields: Fields) -> Record:
-    if line.fault:
-        return Record(title(path), line.number, None, None, line.fault)
-    try:
-        # A blank line is a pair of empty sentences: cleaning drops it and counts it.
-        source, target, heads = parse(line.text, fields) if line.text.strip() else ("", "", "")
-    except _FaultError as fault:
-        return Record(title(path), line.number, None, None, str(fault))
-    return Record(title(path), line.number, source, target, heads=heads)
-
-
-def _tsv_pair(text: str, fields: Fields) -> tuple[str, str, str]:
-    source, tab, rest = text.partition("\t")
-    if not tab:
-        raise _FaultError("no tab")
-    target, _, further = rest.partition("\t")
-    return source, target, further.partition("\t")[0]
-
-
-def _json_pair(text: str, fields: Fields) -> tuple[str, str, str]:
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):  # RecursionError: nested thousands deep
-        raise _FaultError("not JSON") from None
-    if not isinstance(record, dict):
-        raise _FaultError("not a JSON object")
-    for candidate, (source, target) in (
-        (record, fields),
-        (record.get("translation"), fields),
-        (record, DEFAULT_FIELDS),
-    ):
-        if isinstance(candidate, dict) and source in candidate and target in candidate:
-            heads = record.get(HEADS, [])
-            # What is no list of numbers spells none: cleaning says so.
-            listed = " ".join(map(str, heads)) if isinstance(heads, list) else str(heads)
-            return _sentence(candidate, source), _sentence(candidate, target), listed
-    within = record.get("translation", record)
-    missing = next((name for name in fields if not isinstance(within, dict) or name not in within), fields[0])
-    raise _FaultError(f"no field {missing!r}")
-
-
-def _sentence(record: dict[str, Any], field: str) -> str:
-    value = record[field]
-    if not isinstance(value, str):
-        raise _FaultError(f"field {field!r} is not text")
-    try:
-        value.encode()  # JSON can spell half a surrogate pair, which no UTF-8 file can hold
-    except UnicodeEncodeError:
-        raise _FaultError("invalid Unicode") from None
-    return value
+def kind_of(path: Path) -> str:
+    """The format of a file, as far as name and first bytes tell; pipes are not looked into."""
+    if path == STANDARD_INPUT or not path.is_file():
+        return ENDINGS.get(ending(path.name), "")
+    with _input(path) as given:
+        return recognized(head_of(given)[0], given.ending)
 
 
 def check_readable(path: Path) -> None:
@@ -281,36 +205,80 @@ def check_readable(path: Path) -> None:
         pass
 
 
-def _check_counts(source: Path, target: Path, source_count: int, target_count: int) -> None:
+@contextmanager
+def _input(path: Path) -> Iterator[Input]:
+    with opened(path) as stream:
+        yield Input(str(path), title(path), stream, ending(path.name))
+
+
+def _read(given: Input, reading: Reading) -> Iterator[Record]:
+    """An open file, by what its first bytes or its name show."""
+    head, given = head_of(given)
+    kind = recognized(head, given.ending)
+    if kind:
+        return FORMATS[kind].read(given, reading)
+    return read_sniffed(given, reading, strict=given.name != str(STANDARD_INPUT))
+
+
+def _languages(given: Input, reading: Reading) -> Languages | None:
+    head, given = head_of(given)
+    kind = recognized(head, given.ending)
+    return FORMATS[kind].languages(given, reading) if kind else None
+
+
+def _group_languages(group: tuple[Path, ...], config: ReadingConfig) -> Languages | None:
+    """What a file says itself, and if that is not clear, its name; the name also tells which way."""
+    named = languages_in_names([bare_name(path.name) for path in group])
+    if len(group) == 2 or not group[0].is_file():
+        return named
+    try:
+        with _input(group[0]) as given:
+            found = _languages(given, Reading(config=config))
+    except HeedfulError:
+        if named is None:
+            raise
+        return named
+    if named and found and all(any(matches(name, each) for each in found) for name in named):
+        return named
+    return found or named
+
+
+def _holds_pairs(path: Path) -> bool:
+    return path == STANDARD_INPUT or bool(kind_of(path))
+
+
+def _read_parallel(source: Input, target: Input) -> Iterator[Record]:
+    counts = [0, 0]
+    sides = (lines_in(given.stream, given.name) for given in (source, target))
+    for left, right in zip_longest(*sides):
+        counts[0] += left is not None
+        counts[1] += right is not None
+        if left is not None and right is not None:  # else count on to the end, for the message
+            yield _parallel_record(source, target, left, right)
+    _check_counts(source.name, target.name, *counts)
+
+
+def _parallel_record(source: Input, target: Input, left: Line, right: Line) -> Record:
+    if left.fault or right.fault:
+        return (source if left.fault else target).dropped(left.number, left.fault or right.fault)
+    return Record(source.title, left.number, left.text, right.text)
+
+
+def _check_counts(source: str, target: str, source_count: int, target_count: int) -> None:
     if source_count == target_count:
         return
-    names = (source.name, target.name) if source.name != target.name else (source, target)
+    names = Path(source).name, Path(target).name
+    if names[0] == names[1]:
+        names = source, target
     raise HeedfulError(
         f"{names[0]} has {source_count:,} lines, {names[1]} has {target_count:,}",
         hint="line n of one file must translate line n of the other",
     )
 
 
-_LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z]{2,4})?"
-_NO_LANGUAGES = {"src", "tgt", "trg", "txt", "ref", "hyp"}
-
-
-def _languages_in_names(names: list[str]) -> tuple[str, str] | None:
-    if len(names) == 1:
-        # Three-letter codes only after a dot, lest my-own.tsv be Burmese.
-        found = re.search(rf"(?:^([a-z]{{2}})-([a-z]{{2}})|\.({_LANGUAGE})-({_LANGUAGE}))\.", names[0])
-        codes = [code for code in found.groups() if code] if found else []
-    else:
-        stems, codes = _stems_and_codes(names)
-        codes = codes if len(set(stems)) == 1 else []
-    if len(set(codes)) != 2 or _NO_LANGUAGES & set(codes):
-        return None
-    return codes[0], codes[1]
-
-
-def _stems_and_codes(names: list[str]) -> tuple[list[str], list[str]]:
-    found = [re.fullmatch(rf"(?:(.*)\.)?({_LANGUAGE})", name.removesuffix(".txt")) for name in names]
-    return [str(match and match[1]) for match in found], [match[2] for match in found if match]
+def _untold(given: Input, reading: Reading) -> Languages | None:
+    """Of formats that do not tell."""
+    return None
 
 
 def _write_lines(pairs: Iterable[Sequence[str]], file: BinaryIO) -> int:
@@ -320,3 +288,19 @@ def _write_lines(pairs: Iterable[Sequence[str]], file: BinaryIO) -> int:
         file.write(("\t".join(re.sub(r"[\t\r\n]", " ", column) for column in columns) + "\n").encode())
         count += 1
     return count
+
+
+FORMATS: dict[str, Format] = {
+    "tsv": Format(read_tsv_lines, _untold),
+    "jsonl": Format(read_jsonl, _untold),
+    "csv": Format(read_csv, csv_languages),
+    "tmx": Format(read_tmx, tmx_languages),
+    "po": Format(read_po, po_languages),
+    "mo": Format(read_mo, mo_languages),
+    "xliff": Format(read_xliff, xliff_languages),
+    "zip": Format(
+        lambda given, reading: read_zip(given, reading, _read, _read_parallel),
+        lambda given, reading: zip_languages(given, reading, _languages),
+    ),
+}
+"""What reads a file of pairs, by its format."""

@@ -41,11 +41,16 @@ def title(path: Path) -> str:
 def read_lines(path: Path) -> Iterator[Line]:
     """Every line of the file, numbered from one, the byte-order mark dropped."""
     with opened(path) as stream:
-        for number, raw in enumerate(_raw_lines(stream), start=1):
-            if number == 1 and raw is not None:
-                _refuse_utf16(raw, path)
-                raw = raw.removeprefix(_UTF8_MARK)
-            yield _decoded(number, raw)
+        yield from lines_in(stream, str(path))
+
+
+def lines_in(stream: io.BufferedIOBase, name: str) -> Iterator[Line]:
+    """The same of an open file, which errors call by its name."""
+    for number, raw in enumerate(_raw_lines(stream), start=1):
+        if number == 1 and raw is not None:
+            _refuse_utf16(raw, name)
+            raw = raw.removeprefix(_UTF8_MARK)
+        yield _decoded(number, raw)
 
 
 def count_lines(path: Path) -> int:
@@ -106,10 +111,10 @@ def _decoded(number: int, raw: bytes | None) -> Line:
         return Line(number, "", fault="invalid UTF-8")
 
 
-def _refuse_utf16(first: bytes, path: Path) -> None:
+def _refuse_utf16(first: bytes, name: str) -> None:
     """Spreadsheets save "Unicode text" as UTF-16, in which every single line would be a fault."""
     if first.startswith(_UTF16_MARKS) and b"\0" in first:
         raise HeedfulError(
-            f"{path} is UTF-16, not UTF-8",
-            hint=f"save it as UTF-8 text, or: iconv -f UTF-16 -t UTF-8 {path} > {path}.utf8.tsv",
+            f"{name} is UTF-16, not UTF-8",
+            hint=f"save it as UTF-8 text, or: iconv -f UTF-16 -t UTF-8 {name} > {name}.utf8.tsv",
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from heedful.corpora.filters import CleaningReport, Pair, clean_sentence
-from heedful.corpora.formats import Record
+from heedful.corpora.reading import Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def paragraphs(records: Iterable[Record], size: ParagraphSize, report: CleaningR
 
 def _usable(record: Record, report: CleaningReport) -> Pair | None:
     """The pair of a line, if there is one."""
-    report.read += 1
+    report.took(record)
     if record.source is None or record.target is None:
         report.drop(record.fault or "unreadable", record)
         return None

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from heedful.config import Config
 from heedful.corpora.batches import BatchConfig
 from heedful.corpora.filters import CleaningConfig
+from heedful.corpora.reading import ReadingConfig
 from heedful.decoding.config import SearchConfig
 from heedful.model.config import PLAIN, Architecture
 from heedful.text.tokenizer import TokenizerConfig
@@ -117,6 +118,8 @@ class RunConfig(Config):
 
     preset: str = "auto"
     """auto, demo, tiny, small, base or big."""
+    reading: ReadingConfig = ReadingConfig()
+    """How files are read that hold more than pairs."""
     cleaning: CleaningConfig = CleaningConfig()
     """What falls out of the corpus."""
     tokenizer: TokenizerConfig = TokenizerConfig()

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import DEFAULT_FIELDS, Record, read_pairs, read_texts, write_tsv
+from heedful.corpora.formats import read_pairs, read_texts, write_tsv
 from heedful.corpora.hashes import SeenHashes
 from heedful.corpora.parts import Direction, Mixture, Part, check_shares, repeated
+from heedful.corpora.reading import Reading, ReadingConfig, Record
 from heedful.corpora.split import split
 from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
@@ -62,6 +63,8 @@ class Inputs:
     """Whether these are plain texts, and no pairs."""
     trees: bool = False
     """Whether sources come with the heads of their words."""
+    reading: ReadingConfig = ReadingConfig()  # noqa: RUF009 - frozen
+    """How files of other programs are read."""
     parts: tuple[Part, ...] = ()
     """More to learn from, behind the training files."""
     examined: tuple[Part, ...] = ()
@@ -103,10 +106,11 @@ class Inputs:
         """What stands in the files of a part, whose languages may be others than the model's."""
         if self.plain:
             return read_texts(part.paths)
-        fields = part.languages or self.languages or DEFAULT_FIELDS
+        languages = part.languages or self.languages
         if not part.reverse:
-            return read_pairs(part.paths, fields=fields)
-        found = read_pairs(part.paths, fields=(fields[1], fields[0]))
+            return read_pairs(part.paths, Reading(languages, self.reading))
+        assert languages  # a direction says them
+        found = read_pairs(part.paths, Reading((languages[1], languages[0]), self.reading))
         return (record._replace(source=record.target, target=record.source) for record in found)
 
 

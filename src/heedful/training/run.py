@@ -19,6 +19,7 @@ from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.corpora.parts import Part
+from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
 from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
@@ -118,10 +119,11 @@ def read_run(folder: Path) -> Begun:
         plain = settings.get("model", {}).get("family") in PLAIN
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
+        reading = ReadingConfig.checked(settings.get("reading", {}))
         parts, examined = (  # an older Heedful had none
             tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined")
         )
-        inputs = Inputs(training, validation, languages, plain, trees, parts, examined)
+        inputs = Inputs(training, validation, languages, plain, trees, reading, parts, examined)
         return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None

@@ -1,0 +1,192 @@
+"""Files that gettext, translate-toolkit and LibreOffice write are read, and they read ours.
+
+Skipped where a program is missing, unless HEEDFUL_TOOLS_REQUIRED is set.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heedful.corpora.formats import languages_of
+from heedful.corpora.writing import write_pairs
+from tests.corpora.reading_files import faults, pairs, write
+
+SOURCE = r"""
+int main() {
+    puts(_("Open the file"));
+    puts(_("A text that is so long that the tool has to write it "
+           "in more than one line of the catalogue, \"quoted\".\n"));
+    puts(pgettext("menu", "Close"));
+    printf(ngettext("%d file", "%d files", n), n);
+    puts(_("Never translated"));
+    puts(_("Gone soon"));
+}
+"""
+GERMAN = {
+    "Open the file": "Datei öffnen",
+    "Close": "Schließen",
+    "Gone soon": "Bald fort",
+}
+LONG = (
+    'A text that is so long that the tool has to write it in more than one line of the catalogue, "quoted".\n'
+)
+
+
+def program(name: str) -> str:
+    """The program's path: on the way, or installed beside this Python."""
+    beside = Path(sys.executable).parent / name
+    found = shutil.which(name) or (str(beside) if beside.exists() else None)
+    if found is None:
+        if os.environ.get("HEEDFUL_TOOLS_REQUIRED"):
+            pytest.fail(f"there is no {name}, which HEEDFUL_TOOLS_REQUIRED asks for")
+        pytest.skip(f"there is no {name}")
+    return found
+
+
+def run(folder: Path, name: str, *words: str | Path) -> None:
+    done = subprocess.run(
+        [program(name), *map(str, words)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONWARNINGS": "ignore"},
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Path:
+    """A PO file out of gettext's own tools: extracted, begun, filled in, and merged with new source."""
+    write(tmp_path / "main.c", SOURCE)
+    words = ("--language=C", "--from-code=UTF-8", "-k_", "-kngettext:1,2", "-kpgettext:1c,2", "-o", "x.pot")
+    run(tmp_path, "xgettext", *words, "main.c")
+    run(tmp_path, "msginit", "--no-translator", "--locale=de_DE.UTF-8", "-i", "x.pot", "-o", "de.po")
+    text = (tmp_path / "de.po").read_text(encoding="utf-8")
+    for message, translation in GERMAN.items():
+        text = text.replace(f'msgid "{message}"\nmsgstr ""', f'msgid "{message}"\nmsgstr "{translation}"')
+    text = text.replace('msgstr[0] ""', 'msgstr[0] "%d Datei"').replace(
+        'msgstr[1] ""', 'msgstr[1] "%d Dateien"'
+    )
+    text = text.replace('\\"quoted\\".\\n"\nmsgstr ""', '\\"quoted\\".\\n"\nmsgstr "Ein langer Text\\n"')
+    text = text.replace("charset=ASCII", "charset=UTF-8")  # where the locale is not installed
+    write(tmp_path / "de.po", text)
+    write(
+        tmp_path / "main.c",
+        SOURCE.replace("Gone soon", "Quite new").replace("Open the file", "Open the files"),
+    )
+    run(tmp_path, "xgettext", *words, "main.c")
+    run(tmp_path, "msgmerge", "--quiet", "-U", "--backup=none", "de.po", "x.pot")
+    return tmp_path / "de.po"
+
+
+def test_gettext_writes_what_we_read(catalogue: Path, tmp_path: Path) -> None:
+    found = pairs(catalogue)
+    assert {
+        (LONG, "Ein langer Text\n"),
+        ("Close", "Schließen"),
+        ("%d file", "%d Datei"),
+        ("%d files", "%d Dateien"),
+    } <= set(found)
+    reasons = [fault for _, fault in faults(catalogue)]
+    assert reasons.count("fuzzy") == 1  # "Open the files" is only guessed
+    assert reasons.count("obsolete") == 1
+    assert "not translated" in reasons
+    assert ("Open the files", "Datei öffnen") in pairs(catalogue, fuzzy=True)
+    assert languages_of([catalogue]) == ("en", "de")
+    run(tmp_path, "msgattrib", "--translated", "--no-fuzzy", "--no-obsolete", "-o", "done.po", catalogue)
+    assert pairs(tmp_path / "done.po") == found
+    assert not faults(tmp_path / "done.po")
+    for order in ("little", "big"):
+        run(tmp_path, "msgfmt", f"--endianness={order}", "-o", f"{order}.mo", catalogue)
+        assert sorted(pairs(tmp_path / f"{order}.mo")) == sorted(found)
+    run(tmp_path, "msgconv", "--to-code=ISO-8859-1", "-o", "latin.po", catalogue)
+    assert "ß".encode("latin-1") in (tmp_path / "latin.po").read_bytes()
+    assert pairs(tmp_path / "latin.po") == found
+
+
+AWKWARD = [
+    (LONG, "lang\\n\t\n"),
+    ("Yes", "Ja"),
+    ("Yes", "Doch"),
+    ("a\r\nb", "<b>&amp;\x0b</b>"),
+    ("family 👩‍👩‍👧", "عائلة"),
+]
+
+
+def test_gettext_reads_what_we_write(tmp_path: Path) -> None:
+    write_pairs(AWKWARD, tmp_path / "x.po", "po", ("en", "ar"))
+    run(tmp_path, "msgfmt", "-o", "x.mo", "x.po")
+    assert sorted(pairs(tmp_path / "x.mo")) == sorted(AWKWARD)
+
+
+def test_translate_toolkit(catalogue: Path, tmp_path: Path) -> None:
+    done = tmp_path / "done.po"
+    run(tmp_path, "msgattrib", "--translated", "--no-fuzzy", "--no-obsolete", "-o", done, catalogue)
+    expected = sorted(pairs(done))
+    run(tmp_path, "po2xliff", "--progress=none", "done.po", "done.xlf")
+    assert sorted(pairs(tmp_path / "done.xlf")) == expected
+    assert languages_of([tmp_path / "done.xlf"]) == ("en-US", "de")
+    run(tmp_path, "po2tmx", "--progress=none", "-l", "de", "done.po", "done.tmx")
+    assert sorted(pairs(tmp_path / "done.tmx")) == expected
+    run(tmp_path, "po2csv", "--progress=none", "done.po", "done.csv")
+    assert sorted(pairs(tmp_path / "done.csv")) == expected
+    run(tmp_path, "csv2po", "--progress=none", "done.csv", "again.po")
+    assert sorted(pairs(tmp_path / "again.po")) == expected
+    run(tmp_path, "po2xliff", "--progress=none", str(catalogue), "all.xlf")
+    assert set(expected) <= set(pairs(tmp_path / "all.xlf"))
+    assert "state needs-translation" in [fault for _, fault in faults(tmp_path / "all.xlf")]
+
+
+@pytest.mark.parametrize(("form", "name"), [("tmx", "x.tmx"), ("xliff", "x.xlf"), ("xliff2", "x.xlf")])
+def test_translate_toolkit_reads_what_we_write(tmp_path: Path, form: str, name: str) -> None:
+    factory = pytest.importorskip("translate.storage.factory")
+    if form == "xliff2":
+        from translate.storage.xliff2 import Xliff2File as Store
+    written = [("Yes & <no>", "Ja"), ("你好", "👩‍👩‍👧")]
+    write_pairs(written, tmp_path / name, form, ("en", "de"))
+    with (tmp_path / name).open("rb") as file:
+        store = Store.parsefile(file) if form == "xliff2" else factory.getobject(file)
+    assert [(unit.source, unit.target) for unit in store.units] == written
+
+
+CELL = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
+SHEET = (
+    '<?xml version="1.0" encoding="UTF-8"?><office:document office:version="1.3" '
+    'office:mimetype="application/vnd.oasis.opendocument.spreadsheet" '
+    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+    'xmlns:table="urn:oasis:names:tc:opendocument:xmlns:table:1.0" '
+    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"><office:body><office:spreadsheet>'
+    '<table:table table:name="pairs">{}</table:table></office:spreadsheet></office:body></office:document>'
+)
+
+
+def sheet(rows: list[list[str]]) -> str:
+    cells = ["".join(CELL.format(text.replace("\n", "</text:p><text:p>")) for text in row) for row in rows]
+    return SHEET.format("".join(f"<table:table-row>{row}</table:table-row>" for row in cells))
+
+
+def test_libreoffice(tmp_path: Path) -> None:
+    """Semicolons in UTF-8, and commas in Windows' Western character set."""
+    rows = [
+        ["nr", "en", "de"],
+        ["1", "Size; large", 'Größe "L"'],
+        ["2", "two\nlines", "zwei\nZeilen"],
+        ["3", "Yes, sir", "Ja"],
+    ]
+    write(tmp_path / "pairs.fods", sheet(rows))
+    profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
+    for folder, choice in (("utf8", "59,34,76,1"), ("western", "44,34,1,1")):
+        (tmp_path / folder).mkdir()
+        form = f"csv:Text - txt - csv (StarCalc):{choice}"
+        run(
+            tmp_path, "soffice", profile, "--headless", "--convert-to", form, "--outdir", folder, "pairs.fods"
+        )
+    expected = [(row[1], row[2]) for row in rows[1:]]
+    assert pairs(tmp_path / "utf8" / "pairs.csv", ("en", "de")) == expected
+    assert pairs(tmp_path / "western" / "pairs.csv", ("en", "de"), encoding="cp1252") == expected
+    assert b";" in (tmp_path / "utf8" / "pairs.csv").read_bytes().splitlines()[0]
