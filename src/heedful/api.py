@@ -73,7 +73,8 @@ def train_directions(
     parts, examined = (_ways(given, both_ways) for given in (directions, validation))
     if not parts:
         raise HeedfulError("no directions to learn", hint="--direction en-fr=pairs.tsv --direction en-de=...")
-    inputs = Inputs((), languages=parts[0].languages, parts=parts, examined=examined)
+    reading = ReadingConfig.checked((settings or {}).get("reading", {}))
+    inputs = Inputs((), languages=parts[0].languages, reading=reading, parts=parts, examined=examined)
     _check_directions(inputs)
     _check_files(inputs)
     return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))

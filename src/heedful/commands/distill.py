@@ -188,7 +188,7 @@ class _Work:
     def _cleaned(
         self, paths: Sequence[Path], cleaning: CleaningConfig, counts: CleaningReport
     ) -> Iterator[Pair]:
-        told = ReadingConfig.checked(self.options.settings.get("reading", {}))
+        told = ReadingConfig.checked(self.options.student.get("reading", {}))
         return clean(read_pairs(paths, Reading(self.languages, told)), cleaning, counts)
 
     def _lessons(self) -> Path:

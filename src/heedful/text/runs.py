@@ -82,7 +82,7 @@ class Run:
         answer = next(answers)
         self.complete &= answer.complete
         text = answer.text.strip()
-        return item.raw if text == core else self.write(lead + text + tail)
+        return item.raw if text in ("", core) else self.write(lead + text + tail)
 
 
 def translate_runs(runs: Sequence[Run], rules: Rules) -> Rounds[None]:
