@@ -9,6 +9,20 @@ from heedful.cli_corpus import Set
 from heedful.cli_family import Quiet
 from heedful.errors import HeedfulError
 
+Mix = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="More pairs to learn from, FILE or FILE:SHARE (of what an epoch sees; else all of them "
+        "once), two parallel files with a comma between; may be given again."
+    ),
+]
+BackTranslated = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Like --mix: pairs of `heedful corpus back-translate`, whose sources are tagged as such."
+    ),
+]
+
 
 def train(
     pairs: Annotated[
@@ -25,19 +39,8 @@ def train(
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
-    mix: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="More pairs to learn from, FILE or FILE:SHARE (of what an epoch sees; else all of them "
-            "once), two parallel files with a comma between; may be given again."
-        ),
-    ] = None,
-    back_translated: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Like --mix: pairs of `heedful corpus back-translate`, whose sources are tagged as such."
-        ),
-    ] = None,
+    mix: Mix = None,
+    back_translated: BackTranslated = None,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
