@@ -70,18 +70,8 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if (
-            pairs
-            or output
-            or validation
-            or languages
-            or mix
-            or back_translated
-            or preset
-            or recipe
-            or time
-            or settings
-        ):
+        told = (pairs, output, validation, languages, mix, back_translated, preset, recipe, time, settings)
+        if any(told):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
