@@ -32,6 +32,16 @@ def train(
             "once), two parallel files with a comma between; may be given again."
         ),
     ] = None,
+    start_from: Annotated[
+        Path | None, typer.Option("--from", help="Tune this model: training goes on from its weights.")
+    ] = None,
+    old_validation: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="With --from: pairs to see by what it forgets, one file, or the option twice for two; "
+            "else those that it was validated on, or some of --mix."
+        ),
+    ] = None,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
@@ -47,7 +57,12 @@ def train(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on your sentence pairs, or on plain text."""
+    """Train a model on your sentence pairs, or on plain text, or tune one that is there.
+
+    \b
+    heedful train pairs.tsv -o my-model
+    heedful train --from my-model new.tsv --mix pairs.tsv:0.5 -o tuned
+    """
     from heedful.commands.training import (
         TrainOptions,
         mixed_part,
@@ -60,7 +75,8 @@ def train(
 
     report = Reporter(quiet=quiet)
     if resume is not None:
-        if pairs or output or validation or languages or mix or preset or recipe or time or settings:
+        others = (pairs, output, validation, languages, mix, start_from, old_validation)
+        if any(others) or preset or recipe or time or settings:
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -73,6 +89,8 @@ def train(
             tuple(validation or ()),
             None if languages is None else language_pair(languages),
             tuple(map(mixed_part, mix or ())),
+            start_from,
+            tuple(old_validation or ()),
             task,
             run_settings(recipe, preset, time, settings),
         )

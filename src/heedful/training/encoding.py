@@ -56,8 +56,12 @@ def encode(
     )
 
 
-def longest_side(pair: Pair, tokenizer: PairTokenizer) -> int:
-    """Tokens of the longer sentence."""
+def readable_pairs(pairs: Iterable[Pair], tokenizer: PairTokenizer, model: Architecture) -> list[Pair]:
+    """Those that are not too long for the model."""
+    return [pair for pair in pairs if _longest_side(pair, tokenizer) < model.longest]
+
+
+def _longest_side(pair: Pair, tokenizer: PairTokenizer) -> int:
     return max(len(tokenizer.source.encode(pair.source)), len(tokenizer.target.encode(pair.target)))
 
 

@@ -3,31 +3,41 @@
 data/pairs.tsv        cleaned pairs of all parts, with their tags
 data/training/        token store of the training part
 data/validation.tsv   held-out pairs
+data/remembered.tsv   pairs of what a model knew before it was tuned
 data/tokenizer.json
+data/start/           the tokenizer of the model that is tuned, if pieces are added to it
 data/prepared.json    written last: what was done, and the recipe that was chosen
 """
 
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import DEFAULT_FIELDS, Record, read_pairs, read_texts, write_tsv
-from heedful.corpora.hashes import SeenHashes
-from heedful.corpora.parts import Mixture, Part, check_shares, repeated
-from heedful.corpora.split import split
+from heedful.bundle import BundleConfig
+from heedful.corpora.filters import CleaningConfig, Pair, cleaned_pairs
+from heedful.corpora.formats import write_tsv
+from heedful.corpora.parts import Mixture, Part, repeated
 from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
+from heedful.model.config import ModelConfig
 from heedful.progress import Reporter, counted
 from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
 from heedful.training.config import RunConfig
-from heedful.training.encoding import encode, longest_side
+from heedful.training.division import Corpus, Learns, cleaned_corpus, divided, remembered_pairs
+from heedful.training.encoding import encode, readable_pairs
+from heedful.training.inputs import Inputs
+from heedful.training.starting_model import starting_model, tuned_shape
 
+__all__ = ["Choice", "CorpusSize", "Inputs", "Prepared", "load_prepared", "prepare", "trained_tokenizer"]
+
+REMEMBERED = "remembered.tsv"
+START = "start"
+"""Where the tokenizer of the model stands that was tuned, if the new one has more pieces."""
 DAMAGED = "the training cannot go on: delete the model folder and train anew"
 
 
@@ -42,56 +52,6 @@ class CorpusSize:
 
 
 @dataclass(frozen=True, slots=True)
-class Inputs:
-    """The user's files."""
-
-    training: tuple[Path, ...]
-    validation: tuple[Path, ...] = ()
-    languages: tuple[str, str] | None = None
-    plain: bool = False
-    """Whether these are plain texts, and no pairs."""
-    trees: bool = False
-    """Whether sources come with the heads of their words."""
-    parts: tuple[Part, ...] = ()
-    """More to learn from, behind the training files."""
-    examined: tuple[Part, ...] = ()
-    """More to validate on; their shares say nothing."""
-
-    def __post_init__(self) -> None:
-        if self.tags and (self.trees or self.plain):
-            raise HeedfulError(
-                f"{'trees' if self.trees else 'plain texts'} cannot be tagged", hint="leave out the tags"
-            )
-
-    @property
-    def corpus(self) -> tuple[Part, ...]:
-        """All parts to learn from."""
-        return (*([Part(self.training, self.languages)] * bool(self.training)), *self.parts)
-
-    @property
-    def examination(self) -> tuple[Part, ...]:
-        """All parts to validate on, if any are given."""
-        return (*([Part(self.validation, self.languages)] * bool(self.validation)), *self.examined)
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Those of all parts, in their order."""
-        named = [tag for part in (*self.corpus, *self.examination) for tag in part.tags]
-        return tuple(dict.fromkeys(named))
-
-    @property
-    def unit(self) -> str:
-        """What they are made of."""
-        return "line" if self.plain else "pair"
-
-    def records(self, paths: Sequence[Path], languages: tuple[str, str] | None = None) -> Iterator[Record]:
-        """What stands in some of the files, whose languages may be others than the model's."""
-        if self.plain:
-            return read_texts(paths)
-        return read_pairs(paths, fields=languages or self.languages or DEFAULT_FIELDS)
-
-
-@dataclass(frozen=True, slots=True)
 class Prepared:
     """A corpus ready to train on."""
 
@@ -102,6 +62,22 @@ class Prepared:
     summary: list[str]
     mixture: Mixture | None = None
     """Which pairs of the store an epoch sees, if not every pair once."""
+    start: BundleConfig | None = None
+    """Of the model that training starts from, if it does."""
+    remembered: list[Pair] = field(default_factory=list)
+    """Of what that model knew before, to see what it forgets."""
+
+    @property
+    def model(self) -> ModelConfig:
+        """The shape of the model."""
+        if self.start is not None:
+            return tuned_shape(self.start, self.config, self.tokenizer)
+        return ModelConfig(
+            **self.config.model.model_dump(),
+            source_vocabulary=self.tokenizer.source.size,
+            target_vocabulary=self.tokenizer.target.size,
+            joint=self.tokenizer.joint,
+        )
 
 
 class Choice(Protocol):
@@ -144,6 +120,7 @@ def load_prepared(folder: Path) -> Prepared:
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
     store = TokenStore.open(folder / "training")
     sizes = finished.get("sizes", [len(store)])  # an older Heedful knew of no parts
+    start, remembered = finished.get("start"), folder / REMEMBERED
     return Prepared(
         RunConfig.checked(finished["config"]),
         PairTokenizer.load(folder / "tokenizer.json"),
@@ -151,6 +128,8 @@ def load_prepared(folder: Path) -> Prepared:
         validation,
         finished["summary"],
         Mixture(tuple(sizes), tuple(finished.get("shares", [0.0]))),
+        BundleConfig.checked(start) if start else None,
+        list(cleaned_pairs(remembered)) if remembered.exists() else [],
     )
 
 
@@ -162,14 +141,27 @@ def _prepare(
     report: Reporter,
     new_tokenizer: NewTokenizer,
 ) -> None:
-    corpus, summary = _cleaned(inputs, folder / "pairs.tsv", cleaning, report)
+    corpus, summary = cleaned_corpus(inputs, folder / "pairs.tsv", cleaning, report)
     config, reason = choose(_measured(corpus, inputs.unit), measured=True)
     report.say(reason)
-    learns, validation, notes = _divided(inputs, corpus, config)
-    report.say(f"training the {config.tokenizer.kind} tokenizer")
+    learns, validation, notes = divided(inputs, corpus, config)
+    start = starting_model(Path(config.tuning.start_from)).config if config.tuning.start_from else None
+    old: list[Pair] = []
+    if start is None:
+        report.say(f"training the {config.tokenizer.kind} tokenizer")
+    else:
+        learns, old, lines = remembered_pairs(inputs, corpus, learns, config.cleaning)
+        notes += lines
     tokenizer = new_tokenizer(config, lambda: _as_often_as_seen(corpus, learns), inputs)
     tokenizer.save(folder / "tokenizer.json")
-    readable = [pair for pair in validation if longest_side(pair, tokenizer) < config.model.longest]
+    if config.tuning.new_pieces:
+        before = starting_model(Path(config.tuning.start_from)).tokenizer
+        (folder / START).mkdir(exist_ok=True)
+        before.save(folder / START / "tokenizer.json")
+        validation, old = (readable_pairs(pairs, before, config.model) for pairs in (validation, old))
+    if old:
+        write_tsv(readable_pairs(old, tokenizer, config.model), folder / REMEMBERED)
+    readable = readable_pairs(validation, tokenizer, config.model)
     if not readable:
         raise HeedfulError(f"every validation {inputs.unit} has more than {config.model.longest} tokens")
     if len(readable) < len(validation):
@@ -187,130 +179,14 @@ def _prepare(
         {
             "summary": [*summary, reason, *notes],
             "config": json.loads(config.model_dump_json()),
+            "start": start and json.loads(start.model_dump_json()),
             "sizes": mixture.sizes,
             "shares": mixture.shares,
         },
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Corpus:
-    """The cleaned pairs of all parts, one behind another in a file."""
-
-    path: Path
-    parts: tuple[Part, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def mixture(self) -> Mixture:
-        return Mixture(self.sizes, tuple(part.share for part in self.parts))
-
-    def numbered(self) -> Iterator[tuple[int, Pair]]:
-        """Each with the number of its part."""
-        pairs = cleaned_pairs(self.path)
-        for number, size in enumerate(self.sizes):
-            for pair in itertools.islice(pairs, size):
-                yield number, pair
-
-    def pairs(self, *, held_out: bool | None = None) -> Iterator[Pair]:
-        """All, or those that may be held out, or the others."""
-        wanted = [held_out is None or part.held_out == held_out for part in self.parts]
-        return (pair for number, pair in self.numbered() if wanted[number])
-
-
-def _cleaned(
-    inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter
-) -> tuple[_Corpus, list[str]]:
-    parts = inputs.corpus
-    check_shares(parts)
-    counts, seen = [CleaningReport(unit=inputs.unit) for _ in parts], SeenHashes()
-
-    def pairs() -> Iterator[Pair]:
-        for part, count in zip(parts, counts, strict=True):
-            records = report.track(
-                inputs.records(part.paths, part.languages), "reading", unit=f"{inputs.unit}s"
-            )
-            yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
-
-    write_tsv(pairs(), result)
-    lines = []
-    for part, count in zip(parts, counts, strict=True):
-        name = f"{part.name}: " if len(parts) > 1 else ""
-        lines += [f"{name}{line}" for line in count.lines()]
-    for line in lines:
-        report.say(line)
-    for part, count in zip(parts, counts, strict=True):
-        if count.kept < (2 if len(parts) == 1 else 1):
-            raise HeedfulError(
-                f"{part.name}: {count.kept} of {counted(count.read, inputs.unit)} are fit to learn from",
-                hint=_cure(inputs, count),
-            )
-    return _Corpus(result, parts, tuple(count.kept for count in counts)), lines
-
-
-def _cure(inputs: Inputs, counts: CleaningReport) -> str:
-    """What to do when next to nothing is left."""
-    if counts.dropped.get("too long", 0) > counts.read / 2:
-        return "keep long lines: --set cleaning.max_characters=0 (0 for any length)"
-    if inputs.plain:
-        return "the report above says what fell out"
-    shape = f"source TAB target{' TAB heads' * inputs.trees}"
-    return f"a corpus is one pair a line, {shape}; the report above says what fell out"
-
-
-def _divided(
-    inputs: Inputs, corpus: _Corpus, config: RunConfig
-) -> tuple[Callable[[Pair], bool], list[Pair], list[str]]:
-    """Which pairs to learn from, the validation pairs, and a word about how they came to be."""
-    if inputs.examination:
-        return _given_validation(inputs, corpus, config.cleaning)
-    parts = split(
-        lambda: corpus.pairs(held_out=True),
-        config.training.held_out or None,
-        lambda: corpus.pairs(held_out=False),
-    )
-    if not parts.held_out:
-        raise HeedfulError(
-            f"no {inputs.unit} of {_names(corpus.parts)} can be held out: their translations all recur",
-            hint="give pairs to validate on: --validation FILES",
-        )
-    notes = [
-        f"held out {counted(len(parts.held_out), inputs.unit)} for validation, chosen by a hash of the source"
-    ]
-    if parts.leaks:
-        notes.append(
-            f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
-        )
-    return parts.learns, parts.held_out, notes
-
-
-def _given_validation(
-    inputs: Inputs, corpus: _Corpus, cleaning: CleaningConfig
-) -> tuple[Callable[[Pair], bool], list[Pair], list[str]]:
-    """The pairs of the user's files; a pair in both would be an examination with the answers known."""
-    counts, validation = CleaningReport(unit=inputs.unit), list[Pair]()
-    for part in inputs.examination:
-        records = inputs.records(part.paths, part.languages)
-        validation += clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)
-    names = _names(inputs.examination)
-    if not validation:
-        raise HeedfulError(f"{names}: no usable {inputs.unit} to validate on")
-    known = {_untagged(pair) for pair in validation}
-    leaked = sum(_untagged(pair) in known for pair in corpus.pairs())
-    left_out = counted(leaked, f"training {inputs.unit}")
-    notes = [
-        f"validating on {counted(len(validation), inputs.unit)} of {names}",
-        *(f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]),
-        *[f"left out {left_out} that the validation set has too"] * (leaked > 0),
-    ]
-    return lambda pair: _untagged(pair) not in known, validation, notes
-
-
-def _untagged(pair: Pair) -> Pair:
-    return pair._replace(source=without_tags(pair.source))
-
-
-def _as_often_as_seen(corpus: _Corpus, learns: Callable[[Pair], bool]) -> Iterator[Pair]:
+def _as_often_as_seen(corpus: Corpus, learns: Learns) -> Iterator[Pair]:
     """The training pairs as an epoch sees them: a tokenizer is to suit that."""
     weights = corpus.mixture.weights
     for number, pairs in itertools.groupby(corpus.numbered(), key=lambda numbered: numbered[0]):
@@ -328,7 +204,7 @@ def _mixed(parts: Sequence[Part], mixture: Mixture, unit: str) -> list[str]:
     ]
 
 
-def _measured(corpus: _Corpus, unit: str) -> CorpusSize:
+def _measured(corpus: Corpus, unit: str) -> CorpusSize:
     """What an epoch sees."""
     characters = [0] * len(corpus.parts)
     alphabet: set[str] = set()
@@ -339,7 +215,3 @@ def _measured(corpus: _Corpus, unit: str) -> CorpusSize:
     mixture = corpus.mixture
     seen = sum(count * weight for count, weight in zip(characters, mixture.weights, strict=True))
     return CorpusSize(sum(mixture.counts), round(seen), len(alphabet), unit)
-
-
-def _names(parts: Sequence[Part]) -> str:
-    return " and ".join(part.name for part in parts)
