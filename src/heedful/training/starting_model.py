@@ -117,9 +117,10 @@ def _check_told(settings: Settings, kept: Settings, folder: Path) -> None:
     for section, values in kept.items():
         told = settings.get(section, {})
         for name, value in told.items() if isinstance(told, Mapping) else ():
-            if name in values and not name.endswith("dropout") and told[name] != value:
+            if name in values and not name.endswith("dropout") and value != values[name]:
                 raise HeedfulError(
-                    f"{section}.{name} = {told[name]} contradicts the model of {folder}, where it is {value}",
+                    f"{section}.{name} = {value} contradicts the model of {folder}, where it is "
+                    f"{values[name]}",
                     hint="a tuned model keeps its shape and vocabulary: leave this setting out",
                 )
     training = settings.get("training", {})
