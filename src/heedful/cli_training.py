@@ -9,6 +9,33 @@ from heedful.cli_corpus import Set
 from heedful.cli_family import Quiet
 from heedful.errors import HeedfulError
 
+Validation = Annotated[
+    list[Path] | None,
+    typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
+]
+Resume = Annotated[Path | None, typer.Option(help="Go on with the interrupted training of this folder.")]
+Mix = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="More pairs to learn from, FILE or FILE:SHARE (of what an epoch sees; else all of them "
+        "once), two parallel files with a comma between; may be given again."
+    ),
+]
+OldValidation = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="With --from: pairs to see by what it forgets, one file, or the option twice for two; "
+        "else those that it was validated on, or some of --mix."
+    ),
+]
+StartFrom = Annotated[
+    Path | None, typer.Option("--from", help="Tune this model: training goes on from its weights.")
+]
+
 
 def train(
     pairs: Annotated[
@@ -18,43 +45,21 @@ def train(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
     ] = None,
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
-    ] = None,
+    validation: Validation = None,
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
-    mix: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="More pairs to learn from, FILE or FILE:SHARE (of what an epoch sees; else all of them "
-            "once), two parallel files with a comma between; may be given again."
-        ),
-    ] = None,
-    start_from: Annotated[
-        Path | None, typer.Option("--from", help="Tune this model: training goes on from its weights.")
-    ] = None,
-    old_validation: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="With --from: pairs to see by what it forgets, one file, or the option twice for two; "
-            "else those that it was validated on, or some of --mix."
-        ),
-    ] = None,
+    mix: Mix = None,
+    start_from: StartFrom = None,
+    old_validation: OldValidation = None,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
-    ] = None,
+    time: Time = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
-    ] = None,
+    resume: Resume = None,
     quiet: Quiet = False,
 ) -> None:
     """Train a model on your sentence pairs, or on plain text, or tune one that is there.
