@@ -21,6 +21,7 @@ from heedful.training.initial_embeddings import check_vectors, with_lasting_vect
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
 from heedful.training.run import begin, carry_on, forget_unlearned, read_run
+from heedful.training.starting_model import inputs_to_tune, start_of, with_model_settings
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
 from heedful.training.terms import check_glossary
@@ -37,24 +38,35 @@ def train(
     validation: Paths = (),
     languages: tuple[str, str] | None = None,
     mix: Sequence[Part] = (),
+    start_from: str | Path | None = None,
+    old_validation: Paths = (),
     settings: Settings | None = None,
     report: Reporter | None = None,
 ) -> NativeEngine:
     """Train a model on files of sentence pairs, write it to ``folder``, and return it ready to translate.
 
-    ``mix`` are more pairs to learn from, each part with its share of an epoch.
+    ``mix`` are more pairs to learn from, each part with its share of an epoch. ``start_from`` is a model to
+    tune: training goes on from its weights, and ``old_validation`` are pairs to see by what it forgets.
     """
-    if (settings or {}).get("model", {}).get("family") in PLAIN:
+    settings = settings or {}
+    if start_from is not None:
+        settings = merged(settings, {"tuning": {"start_from": str(start_from)}})
+    start = start_of(settings)
+    if settings.get("model", {}).get("family") in PLAIN:
         raise HeedfulError(
             "this family learns from plain text, not from pairs", hint="--task language or mask"
         )
     training = _paths(pairs)
-    trees = (settings or {}).get("model", {}).get("positions") in TREE_POSITIONS
-    reading = ReadingConfig.checked((settings or {}).get("reading", {}))
+    trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
+    remembered = (Part(old, languages),) if (old := _paths(old_validation)) else ()
+    if remembered and start is None:
+        raise HeedfulError("only a model that is tuned has old pairs", hint="name the model: --from MODEL")
+    reading = ReadingConfig.checked(settings.get("reading", {}))
     languages = languages or languages_of(training, reading)
-    inputs = Inputs(training, _paths(validation), languages, trees=trees, reading=reading, parts=tuple(mix))
+    given = Inputs(training, _paths(validation), languages, False, trees, reading, tuple(mix), (), remembered)
+    inputs = inputs_to_tune(start, given) if start and training else given
     _check_files(inputs)
-    return NativeEngine(_trained(inputs, Path(folder), settings or {}, report or Reporter()))
+    return NativeEngine(_trained(inputs, Path(folder), settings, report or Reporter()))
 
 
 def train_directions(
@@ -126,7 +138,7 @@ def train_on_texts(
 def _trained(
     inputs: Inputs, folder: Path, told: Settings, report: Reporter, task: str = "translate"
 ) -> Bundle:
-    settings = with_encoder_settings(with_lasting_vectors(merged(TASKS[task], told)))
+    settings = with_encoder_settings(with_lasting_vectors(merged(TASKS[task], with_model_settings(told))))
     choose = chooser(settings, told)
     check_vectors(possible(settings))
     check_links(settings)
@@ -146,7 +158,7 @@ def _trained(
 def _check_files(inputs: Inputs) -> None:
     """An error now, not after the corpus was read."""
     check_shares(inputs.corpus)
-    parts = (*inputs.corpus, *inputs.examination)
+    parts = (*inputs.corpus, *inputs.examination, *inputs.remembered)
     if not inputs.corpus or sum(STANDARD_INPUT in part.paths for part in parts) > 1:
         check_inputs([STANDARD_INPUT] * 2 if inputs.corpus else ())  # which says what is wrong
     for part in parts:

@@ -15,6 +15,7 @@ from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.presets import PRESETS, small, tiny
 from heedful.progress import counted
+from heedful.training.budget import EXAMINATIONS
 from heedful.training.config import RunConfig, TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.preparation import Choice, CorpusSize
@@ -55,6 +56,10 @@ PIECES_PER_CHANNEL = 40
 """A vocabulary of more makes the output layer most of the work."""
 UPDATES = 4000
 """About so many in a training by the clock: small batches learn sooner, large ones are quicker to compute."""
+TUNING_RATE = 0.1
+"""Of the learning rate of a training from the beginning: a tuned model is to change little."""
+TUNING_UPDATES = 40
+"""Of an epoch at least, where batches can be so small."""
 LEARNING = 0.85
 """Part of the time that is spent learning; the rest prepares and examines."""
 
@@ -64,6 +69,8 @@ def chooser(settings: Settings, told: Settings | None = None) -> Choice:
 
     ``told`` are those that the user gave, if not all of them.
     """
+    if settings.get("tuning", {}).get("start_from"):
+        return _tuner(settings, settings if told is None else told)
     name = settings.get("preset", "auto")
     if not isinstance(name, str) or (name != "auto" and name not in PRESETS):
         known = ["auto", *PRESETS]
@@ -94,6 +101,58 @@ def chooser(settings: Settings, told: Settings | None = None) -> Choice:
     # A wrong setting is an error now, not after the corpus was read.
     choose(CorpusSize(50_000, 5_000_000, 100))
     return choose
+
+
+def _tuner(settings: Settings, told: Settings) -> Choice:
+    """The choice for a training that starts from a model; the settings have the model's shape."""
+
+    def choose(size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]:
+        asked = with_settings(RunConfig(preset="tuning"), settings)
+        steps = {"epochs", "updates"} & settings.get("training", {}).keys()
+        speed = _speed(asked.training) if measured and not steps else USUAL
+        changes, reason = tuned(size, asked, speed, choosing=not steps)
+        if steps == {"updates"} and asked.training.updates:
+            changes = merged(changes, {"training": {"epochs": NO_LIMIT}})
+        return with_settings(with_settings(asked, changes), settings), reason + _told(on_top)
+
+    on_top = {section: values for section, values in told.items() if section != "tuning"}
+    tuning = {name: value for name, value in told.get("tuning", {}).items() if name != "start_from"}
+    on_top |= {"tuning": tuning} if tuning else {}
+    choose(CorpusSize(5_000, 500_000, 100))  # a wrong setting is an error now
+    return choose
+
+
+def tuned(size: CorpusSize, asked: RunConfig, speed: float, *, choosing: bool) -> tuple[Settings, str]:
+    """What a model is tuned by on a corpus of this size, and why: small steps, few epochs.
+
+    ``choosing`` how many epochs is for whom they are not told: then no longer than ``auto`` would train.
+    """
+    epoch_tokens, told = _target_tokens(size), asked.training
+    batch = int(min(4096, max(512, epoch_tokens / TUNING_UPDATES // 64 * 64)))
+    epochs = max(3, min(12, round(100_000 / size.pairs))) if choosing else told.epochs
+    updates = epoch_tokens / batch * epochs
+    rate = round(TUNING_RATE * PEAK / math.sqrt(asked.model.width), 7)
+    entries = asked.tokenizer.vocabulary
+    model = ModelConfig(**asked.model.model_dump(), source_vocabulary=entries, target_vocabulary=entries)
+    needed = epoch_tokens * epochs * operations_per_token(model, 20) / speed / 60
+    minutes = told.minutes or (MINUTES if choosing and needed > LEARNING * MINUTES / 2 else 0.0)
+    training = {
+        "minutes": minutes,
+        "epochs": epochs,
+        "schedule": "linear",
+        "rate": rate,
+        "warmup": max(5, min(100, round(updates / 20))),
+        "validate_every": 0 if minutes else max(1, round((told.updates or updates) / EXAMINATIONS)),
+        "patience": 4,
+        "average": 1,
+    }
+    reason = (
+        f"tuning {asked.tuning.start_from} on {counted(size.pairs, size.unit)}: "
+        f"{f'{epochs} epochs ' if choosing else ''}"
+        f"{f'or {_minutes(minutes)} ' if minutes and choosing else ''}{'at most, ' if choosing else ''}"
+        f"learning rate up to {rate:.2g}, batches of {batch:,} tokens"
+    )
+    return {"batches": {"tokens": batch}, "training": training}, reason
 
 
 def with_settings(config: RunConfig, settings: Settings) -> RunConfig:

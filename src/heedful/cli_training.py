@@ -9,6 +9,15 @@ from heedful.cli_corpus import Set
 from heedful.cli_family import Glossary, Quiet
 from heedful.errors import HeedfulError
 
+Validation = Annotated[
+    list[Path] | None,
+    typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
+]
+Time = Annotated[
+    str | None,
+    typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
+]
+Resume = Annotated[Path | None, typer.Option(help="Go on with the interrupted training of this folder.")]
 Mix = Annotated[
     list[str] | None,
     typer.Option(
@@ -31,6 +40,16 @@ Directions = Annotated[
     ),
 ]
 BothWays = Annotated[bool, typer.Option("--both-ways", help="Learn the reverse of each direction too.")]
+OldValidation = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="With --from: pairs to see by what it forgets, one file, or the option twice for two; "
+        "else those that it was validated on, or some of --mix."
+    ),
+]
+StartFrom = Annotated[
+    Path | None, typer.Option("--from", help="Tune this model: training goes on from its weights.")
+]
 
 
 def train(
@@ -41,10 +60,7 @@ def train(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
     ] = None,
-    validation: Annotated[
-        list[Path] | None,
-        typer.Option("--validation", "-v", help="Pairs to validate on: one file, or -v twice for two."),
-    ] = None,
+    validation: Validation = None,
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
     ] = None,
@@ -52,23 +68,25 @@ def train(
     back_translated: BackTranslated = None,
     direction: Directions = None,
     both_ways: BothWays = False,
+    start_from: StartFrom = None,
+    old_validation: OldValidation = None,
     task: Annotated[
         str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
     ] = "translate",
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
-    time: Annotated[
-        str | None,
-        typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
-    ] = None,
+    time: Time = None,
     glossary: Glossary = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
-    resume: Annotated[
-        Path | None, typer.Option(help="Go on with the interrupted training of this folder.")
-    ] = None,
+    resume: Resume = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train a model on your sentence pairs, or on plain text."""
+    """Train a model on your sentence pairs, or on plain text, or tune one that is there.
+
+    \b
+    heedful train pairs.tsv -o my-model
+    heedful train --from my-model new.tsv --mix pairs.tsv:0.5 -o tuned
+    """
     from heedful.commands.training import (
         TrainOptions,
         back_translated_part,
@@ -83,7 +101,7 @@ def train(
     report = Reporter(quiet=quiet)
     if resume is not None:
         files = (pairs, output, validation, languages, mix, back_translated, direction, both_ways, glossary)
-        if any((*files, preset, recipe, time, settings)):
+        if any((*files, start_from, old_validation, preset, recipe, time, settings)):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
                 hint=f"nothing else is needed: heedful train --resume {resume}",
@@ -96,6 +114,8 @@ def train(
             tuple(validation or ()),
             None if languages is None else language_pair(languages),
             (*map(mixed_part, mix or ()), *map(back_translated_part, back_translated or ())),
+            start_from,
+            tuple(old_validation or ()),
             task,
             run_settings(recipe, preset, time, settings, glossary),
             tuple(direction or ()),

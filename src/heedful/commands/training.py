@@ -10,12 +10,14 @@ from heedful.bundle import Bundle
 from heedful.config import Settings, merged, parsed_overrides, read_toml
 from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
+from heedful.files import read_json
 from heedful.progress import Reporter
 from heedful.text.languages import language_pair
 
 MINUTES = {"h": 60.0, "m": 1.0, "s": 1 / 60}
 BACK_TRANSLATED = "bt"
 """The tag before sources that a model has written."""
+SAMPLES_SHOWN = 3
 NUMBER = r"\d+(?:\.\d+)?"
 
 
@@ -28,6 +30,8 @@ class TrainOptions:
     validation: tuple[Path, ...]
     languages: tuple[str, str] | None
     mix: tuple[Part, ...]
+    start_from: Path | None
+    old_validation: tuple[Path, ...]
     task: str
     settings: Settings
     directions: tuple[str, ...] = ()
@@ -53,12 +57,16 @@ def train_command(options: TrainOptions, report: Reporter) -> list[str]:
             validation=options.validation,
             languages=options.languages,
             mix=options.mix,
+            start_from=options.start_from,
+            old_validation=options.old_validation,
             settings=options.settings,
             report=report,
         ).bundle
     else:
         if options.languages:
             raise HeedfulError("plain text has no two languages", hint="leave out --languages")
+        if options.start_from or options.old_validation:
+            raise HeedfulError("only a model that translates can be tuned", hint="leave out --task")
         if options.mix:
             raise HeedfulError(
                 "only pairs can be mixed", hint="leave out --mix and --back-translated, and name all texts"
@@ -123,9 +131,23 @@ def resume_command(folder: Path, report: Reporter) -> list[str]:
 
 def _written(folder: Path, bundle: Bundle) -> list[str]:
     from heedful.training.card import use_of
+    from heedful.training.tuned import REPORT
 
     use = use_of(bundle.config.model.family, folder, "".join(bundle.config.targets[-1:]))
-    return [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
+    lines = [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
+    report = folder / REPORT
+    return [*_before_and_after(read_json(report, "train anew")), *lines] if report.is_file() else lines
+
+
+def _before_and_after(report: dict[str, Any]) -> list[str]:
+    """What a tuning has changed."""
+    from heedful.training.tuned import pieces_added, samples, table
+
+    lines = [*table(report), ""]
+    for sample in samples(report)[:SAMPLES_SHOWN]:
+        named = zip(("source", "reference", "before", "after"), sample, strict=True)
+        lines += [*(f"{name:<10} {text}" for name, text in named), ""]
+    return [*lines, report["chosen"], *filter(None, [pieces_added(report)])]
 
 
 def back_translated_part(text: str) -> Part:

@@ -28,7 +28,7 @@ BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 
 Kind = Literal["word", "character", "bpe", "unigram"]
 
-_LONGEST_PIECE = 24  # characters; without a bound, scripts without spaces learn whole phrases
+LONGEST_PIECE = 24  # characters; without a bound, scripts without spaces learn whole phrases
 _LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 
 
@@ -272,7 +272,7 @@ def _learn_merges(texts: Iterator[str], alphabet: list[str], room: int) -> _Lear
         # All of ours and no other: left to itself the trainer breaks ties in the order of a hash table.
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
-        max_token_length=_LONGEST_PIECE,
+        max_token_length=LONGEST_PIECE,
         show_progress=False,
     )
     state = _trained(models.BPE(), "bpe", trainer, texts)

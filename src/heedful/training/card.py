@@ -1,9 +1,12 @@
 """The model card: README.md of a model folder, for the person who finds it."""
 
+from typing import Any
+
 from heedful.model.config import PLAIN, Architecture
 from heedful.progress import counted
 from heedful.training.config import TaughtConfig
 from heedful.training.loop import Run
+from heedful.training.tuned import pieces_added, samples, table
 from heedful.training.validation import Validation, direction_lines
 
 TITLES = {"language": "plain text, from left to right", "mask": "plain text with blanks"}
@@ -24,8 +27,8 @@ def use_of(family: str, folder: object = "FOLDER", to: str = "") -> str:
     return "heedful " + USES.get(family, 'translate {} "a sentence"').format(folder) + (to and f" --to {to}")
 
 
-def model_card(run: Run, result: Validation, chosen: str) -> str:
-    """Data, settings, scores and samples of a trained model, in Markdown."""
+def model_card(run: Run, result: Validation, chosen: str, tuned: dict[str, Any] | None = None) -> str:
+    """Data, settings, scores and samples of a trained model, in Markdown; of a tuned one before and after."""
     prepared, config = run.prepared, run.prepared.config
     languages, family = prepared.tokenizer.languages, config.model.family
     named = prepared.directions or ((languages,) if languages else ())
@@ -52,7 +55,8 @@ def model_card(run: Run, result: Validation, chosen: str) -> str:
                 *direction_lines(result, prepared.directions),
             ]
         ),
-        **({} if family in PLAIN else {"Samples, never learned from": _samples(result)}),
+        **(_tuned(tuned) if tuned else {}),
+        **({} if family in PLAIN or tuned else {"Samples, never learned from": _samples(result)}),
         "Settings": f"```json\n{config.model_dump_json(indent=2)}\n```",
         "Use": f"```\n{use_of(family, to=prepared.directions[-1][1] if prepared.directions else '')}\n```",
     }
@@ -79,6 +83,18 @@ def _taught(taught: TaughtConfig) -> list[str]:
         f"encoder layer {taught.layer} head {taught.head} is a taught head: an extra loss has shown it where "
         "to look; it did not come to it by itself"
     ]
+
+
+def _tuned(report: dict[str, Any]) -> dict[str, str]:
+    rows = [f"| {' | '.join(_cell(text) for text in sample)} |" for sample in samples(report)] or [
+        "| none were translated | | | |"
+    ]
+    head = ["| source | reference | before | after |", "|---|---|---|---|"]
+    origin = [f"started from {report['start_from']}", *filter(None, [pieces_added(report)])]
+    return {
+        "Before and after tuning": "\n".join([_bullets(origin), "", *table(report)]),
+        "Samples before and after, never learned from": "\n".join([*head, *rows]),
+    }
 
 
 def _bullets(lines: list[str]) -> str:

@@ -40,6 +40,14 @@ class TrainingState:
     """How much of that was over when learning began."""
     reserved: float = 0.0
     """Seconds kept for the end of a training by the clock."""
+    old_loss: float = float("inf")
+    """Of the model that a tuning started from, on old pairs."""
+    last_old_loss: float = float("inf")
+    """Of the newest examination, likewise."""
+    refused_loss: float = float("inf")
+    """On new pairs, the lowest of weights that had forgotten too much of the old ones."""
+    refused_update: int = 0
+    """Of these weights."""
     examined: list[tuple[int, float, float]] = field(default_factory=list)
     """Of each examination: the update before it, the share of the training over by then, and BLEU (or -1)."""
 

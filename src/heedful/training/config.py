@@ -113,11 +113,33 @@ class TermsConfig(Config):
     """Share of the terms found that get another translation, on both sides: so it copies what it reads."""
 
 
+class TuningConfig(Config):
+    """A training that goes on from a trained model (docs/fine-tuning.md)."""
+
+    start_from: str = ""
+    """The model folder to start from (`--from`); empty for a new model."""
+    new_pieces: int = Field(0, ge=0, le=100_000)
+    """At most so many pieces are added to its vocabulary (BPE only), learned from the new pairs."""
+    forgetting: float = Field(0.1, ge=0)
+    """How much the loss on old pairs may rise: weights that forget more than this share are not chosen."""
+
+    @model_validator(mode="after")
+    def _needs_a_model(self) -> Self:
+        told = self.model_fields_set - {"start_from"}
+        default = TuningConfig.model_fields
+        odd = sorted(name for name in told if getattr(self, name) != default[name].default)
+        if odd and not self.start_from:
+            raise ValueError(
+                f"tuning.{odd[0]} is for a training that starts from a model\nname it: --from MODEL"
+            )
+        return self
+
+
 class RunConfig(Config):
     """A whole recipe. ``preset`` names the defaults that the other sections started from."""
 
     preset: str = "auto"
-    """auto, demo, tiny, small, base or big."""
+    """auto, demo, tiny, small, base or big; or tuning, of a training that starts from a model."""
     reading: ReadingConfig = ReadingConfig()
     """How files are read that hold more than pairs."""
     cleaning: CleaningConfig = CleaningConfig()
@@ -134,6 +156,8 @@ class RunConfig(Config):
     """Terms inside sources."""
     taught: TaughtConfig = TaughtConfig()
     """A head that is shown where to look."""
+    tuning: TuningConfig = TuningConfig()
+    """A model to start from."""
     search: SearchConfig = SearchConfig()
     """How the trained model translates unless told otherwise."""
 

@@ -56,8 +56,13 @@ def encode(
     )
 
 
+def readable_pairs(pairs: Iterable[Pair], tokenizer: PairTokenizer, model: Architecture) -> list[Pair]:
+    """Those that are not too long for the model."""
+    return [pair for pair in pairs if longest_side(pair, tokenizer) < model.longest]
+
+
 def longest_side(pair: Pair, tokenizer: PairTokenizer) -> int:
-    """Tokens of the longer sentence."""
+    """Tokens of the longer side of a pair."""
     return max(len(tokenizer.source.encode(pair.source)), len(tokenizer.target.encode(pair.target)))
 
 

@@ -20,6 +20,7 @@ from heedful.progress import Reporter
 from heedful.text.tokenizer import PairTokenizer, Tokenizer
 from heedful.training.config import RunConfig
 from heedful.training.preparation import Inputs, trained_tokenizer
+from heedful.training.starting_model import tuned_tokenizer
 
 OWN = {"family", "decoder_layers", "decoder_attention", "tie_output", "dropout"}
 """Settings of a model in which the two may differ; and all other dropouts."""
@@ -44,7 +45,9 @@ def with_encoder_settings(settings: Settings) -> Settings:
 def starting_tokenizer(
     config: RunConfig, pairs: Callable[[], Iterator[Pair]], inputs: Inputs
 ) -> PairTokenizer:
-    """A new one for these pairs; the source's is the encoder's, if there is one to start from."""
+    """A new one for these pairs, or that of a model to start from, or its source's of an encoder."""
+    if config.tuning.start_from:
+        return tuned_tokenizer(config, pairs, inputs)
     if not config.training.encoder_from:
         return trained_tokenizer(config, pairs, inputs)
     if inputs.tags:

@@ -26,6 +26,7 @@ from heedful.training.checkpoint import (
     prune,
     save_checkpoint,
 )
+from heedful.training.examination import Examination, examine, judge, original
 from heedful.training.forecast import forecast
 from heedful.training.plan import Plan
 from heedful.training.preparation import Prepared
@@ -33,7 +34,7 @@ from heedful.training.schedule import learning_rate
 from heedful.training.snapshots import save_snapshot, snapshot_updates
 from heedful.training.team import Team, team
 from heedful.training.update import new_optimizer, step
-from heedful.training.validation import Validation, validate
+from heedful.training.validation import Validation
 
 LOG_EVERY = 10
 MANY = 1_000_000
@@ -67,6 +68,11 @@ class Run:
         found = checkpoints(self.checkpoint_folder)
         examined = {update for update, _, _ in self.state.examined}
         return [path for path in found if int(path.name) in examined]
+
+    @property
+    def tunes(self) -> bool:
+        """Whether it started from a trained model."""
+        return self.prepared.start is not None
 
     @property
     def ended(self) -> bool:
@@ -108,12 +114,16 @@ def _examined_before(metrics: list[dict[str, Any]], total: int) -> list[tuple[in
 
 def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
     """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
-    if not run.state.update:
-        run.state.begun = run.budget.begin()
+    meter = _Meter(run)
     if not checkpoints(run.checkpoint_folder):
         _look_back(run, -1.0)
-        _save(run)
-    meter = _Meter(run)
+        if run.tunes:
+            with all_threads(arithmetic):
+                _validate_and_save(run, meter)
+        else:
+            _save(run)
+    if not run.state.update:
+        run.state.begun = run.budget.begin()
     run.model.train()
     gradient = run.plan.gradient_of(run.model)
     with (
@@ -157,12 +167,14 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
     """Examine the model, tell, and keep it."""
     meter.write()
     settings, state, started = run.plan.settings, run.state, time.monotonic()
-    result = validate(run.model, run.prepared.tokenizer, run.prepared.validation, settings.bleu_sentences)
+    if run.tunes and not state.update:
+        start = original(run.folder, run.prepared, run.model)
+        result = start.examine(run.prepared, settings.bleu_sentences)
+    else:
+        result = examine(run.model, run.prepared, settings.bleu_sentences)
     run.budget.examined(time.monotonic() - started)
-    state.examined.append((state.update, run.share, result.scores.get("BLEU", -1.0)))
-    state.stale += 1
-    if result.loss < state.best_loss:
-        state.best_loss, state.best_update, state.stale = result.loss, state.update, 0
+    state.examined.append((state.update, run.share, result.new.scores.get("BLEU", -1.0)))
+    judge(state, result, run.prepared.config.tuning.forgetting)
     meter.write_validation(result)
     run.report.say(_validation_line(run, result))
     _save(run)
@@ -175,6 +187,7 @@ def _save(run: Run) -> None:
     save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
     regular = run.regular_checkpoints()[-run.plan.settings.keep :]
     kept = {int(path.name) for path in regular} | {run.state.best_update, run.state.update}
+    kept |= {0, run.state.refused_update} if run.tunes else set()  # for the end
     prune(run.checkpoint_folder, kept)
     run.saved = time.monotonic()
 
@@ -199,18 +212,26 @@ def _extent(run: Run) -> dict[str, Any]:
     return {"total": run.plan.total, "done": run.state.update, "unit": "updates"}
 
 
-def _validation_line(run: Run, result: Validation) -> str:
+def _validation_line(run: Run, result: Examination) -> str:
+    best = "  (best so far)" if run.state.best_update == run.state.update else ""
+    epoch, before = run.state.update / run.plan.per_epoch, run.state.old_loss
+    old = ""
+    if result.old is not None:
+        old = f"  | old pairs: {_scores(result.old)} ({result.old.loss / max(before, 1e-9) - 1:+.1%} loss)"
+        old += "  (forgets too much)" * result.forgets(before, run.prepared.config.tuning.forgetting)
+    return f"update {run.state.update:,}, epoch {epoch:.1f}: {_scores(result.new)}{best}{old}{_outlook(run)}"
+
+
+def _scores(result: Validation) -> str:
     scores = "".join(f"  {name} {value:.1f}" for name, value in result.scores.items())
-    best = "  (best so far)" if run.state.stale == 0 else ""
-    epoch = run.state.update / run.plan.per_epoch
-    return (
-        f"update {run.state.update:,}, epoch {epoch:.1f}: loss {result.loss:.3f}"
-        f"  perplexity {result.perplexity:.2f}{scores}{best}{_outlook(run.state)}"
-    )
+    return f"loss {result.loss:.3f}  perplexity {result.perplexity:.2f}{scores}"
 
 
-def _outlook(state: TrainingState) -> str:
-    """What the scores so far let expect."""
+def _outlook(run: Run) -> str:
+    """What the scores so far let expect, of a model that has learned them from nothing."""
+    state = run.state
+    if run.tunes:
+        return ""
     expected = forecast([(share, bleu) for _, share, bleu in state.examined if bleu >= 0])
     over = bool(state.examined) and state.examined[-1][1] >= 1
     if expected is None or over:
@@ -224,7 +245,7 @@ class _Meter:
 
     def __init__(self, run: Run) -> None:
         self.run, self.note, self.rate = run, "", 0.0
-        self.outlook = _outlook(run.state)
+        self.outlook = _outlook(run)
         self.path = run.folder / "metrics.jsonl"
         self.restart()
 
@@ -256,10 +277,10 @@ class _Meter:
         )
         self.restart()
 
-    def write_validation(self, result: Validation) -> None:
+    def write_validation(self, result: Examination) -> None:
         """A line about an examination."""
-        self.outlook = _outlook(self.run.state)
-        self._append(validation_loss=result.loss, perplexity=result.perplexity, **result.scores)
+        self.outlook = _outlook(self.run)
+        self._append(**result.metrics())
 
     def _append(self, **values: float) -> None:
         state = self.run.state

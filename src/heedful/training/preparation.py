@@ -3,42 +3,44 @@
 data/pairs.tsv        cleaned pairs of all parts, with their tags
 data/training/        token store of the training part
 data/validation.tsv   held-out pairs
+data/remembered.tsv   pairs of what a model knew before it was tuned
 data/tokenizer.json
+data/start/           the tokenizer of the model that is tuned, if pieces are added to it
 data/prepared.json    written last: what was done, and the recipe that was chosen
 """
 
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
-from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import read_pairs, read_texts, write_tsv
-from heedful.corpora.hashes import SeenHashes
-from heedful.corpora.parts import Direction, Mixture, Part, check_shares, repeated
-from heedful.corpora.reading import Reading, ReadingConfig, Record
-from heedful.corpora.split import split
+from heedful.bundle import BundleConfig
+from heedful.corpora.filters import CleaningConfig, Pair, cleaned_pairs
+from heedful.corpora.formats import write_tsv
+from heedful.corpora.parts import Direction, Mixture, Part, repeated
 from heedful.corpora.store import TokenStore
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
+from heedful.model.config import ModelConfig
 from heedful.progress import Reporter, counted
 from heedful.text.glossary import TERM_TAGS
 from heedful.text.tags import without_tags
 from heedful.text.tokenizer import PairTokenizer
 from heedful.training.config import RunConfig
-from heedful.training.directions import (
-    DirectionPairs,
-    Division,
-    held_out_of_each,
-    interleaved,
-    tempered,
-)
-from heedful.training.encoding import encode, longest_side
+from heedful.training.directions import tempered
+from heedful.training.division import Corpus, Learns, cleaned_corpus, divided, remembered_pairs
+from heedful.training.encoding import encode, longest_side, readable_pairs
+from heedful.training.inputs import Inputs
+from heedful.training.starting_model import starting_model, tuned_shape
 from heedful.training.terms import TermWriter
 
+__all__ = ["Choice", "CorpusSize", "Inputs", "Prepared", "load_prepared", "prepare", "trained_tokenizer"]
+
+REMEMBERED = "remembered.tsv"
+START = "start"
+"""Where the tokenizer of the model stands that was tuned, if the new one has more pieces."""
 DAMAGED = "the training cannot go on: delete the model folder and train anew"
 
 
@@ -50,68 +52,6 @@ class CorpusSize:
     characters: int  # of both sides
     alphabet: int  # different characters
     unit: str = "pair"  # or line, of plain text
-
-
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """The user's files."""
-
-    training: tuple[Path, ...]
-    validation: tuple[Path, ...] = ()
-    languages: tuple[str, str] | None = None
-    plain: bool = False
-    """Whether these are plain texts, and no pairs."""
-    trees: bool = False
-    """Whether sources come with the heads of their words."""
-    reading: ReadingConfig = ReadingConfig()  # noqa: RUF009 - frozen
-    """How files of other programs are read."""
-    parts: tuple[Part, ...] = ()
-    """More to learn from, behind the training files."""
-    examined: tuple[Part, ...] = ()
-    """More to validate on; their shares say nothing."""
-
-    def __post_init__(self) -> None:
-        if self.tags and (self.trees or self.plain):
-            raise HeedfulError(
-                f"{'trees' if self.trees else 'plain texts'} cannot be tagged", hint="leave out the tags"
-            )
-
-    @property
-    def corpus(self) -> tuple[Part, ...]:
-        """All parts to learn from."""
-        return (*([Part(self.training, self.languages)] * bool(self.training)), *self.parts)
-
-    @property
-    def examination(self) -> tuple[Part, ...]:
-        """All parts to validate on, if any are given."""
-        return (*([Part(self.validation, self.languages)] * bool(self.validation)), *self.examined)
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Those of all parts, in their order."""
-        named = [tag for part in (*self.corpus, *self.examination) for tag in part.tags]
-        return tuple(dict.fromkeys(named))
-
-    @property
-    def unit(self) -> str:
-        """What they are made of."""
-        return "line" if self.plain else "pair"
-
-    @property
-    def directions(self) -> tuple[Direction, ...]:
-        """What is learned, if a tag asks for each target."""
-        return tuple(dict.fromkeys(part.direction for part in self.corpus if part.direction))
-
-    def records(self, part: Part) -> Iterator[Record]:
-        """What stands in the files of a part, whose languages may be others than the model's."""
-        if self.plain:
-            return read_texts(part.paths)
-        languages = part.languages or self.languages
-        if not part.reverse:
-            return read_pairs(part.paths, Reading(languages, self.reading))
-        assert languages  # a direction says them
-        found = read_pairs(part.paths, Reading((languages[1], languages[0]), self.reading))
-        return (record._replace(source=record.target, target=record.source) for record in found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +69,22 @@ class Prepared:
     """What is learned, if it is several."""
     examined: tuple[Direction, ...] = ()
     """The direction of each validation pair, if they are of several."""
+    start: BundleConfig | None = None
+    """Of the model that training starts from, if it does."""
+    remembered: list[Pair] = field(default_factory=list)
+    """Of what that model knew before, to see what it forgets."""
+
+    @property
+    def model(self) -> ModelConfig:
+        """The shape of the model."""
+        if self.start is not None:
+            return tuned_shape(self.start, self.config, self.tokenizer)
+        return ModelConfig(
+            **self.config.model.model_dump(),
+            source_vocabulary=self.tokenizer.source.size,
+            target_vocabulary=self.tokenizer.target.size,
+            joint=self.tokenizer.joint,
+        )
 
 
 class Choice(Protocol):
@@ -172,6 +128,7 @@ def load_prepared(folder: Path) -> Prepared:
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
     store = TokenStore.open(folder / "training")
     sizes = finished.get("sizes", [len(store)])  # an older Heedful knew of no parts
+    start, remembered = finished.get("start"), folder / REMEMBERED
     return Prepared(
         RunConfig.checked(finished["config"]),
         PairTokenizer.load(folder / "tokenizer.json"),
@@ -181,6 +138,8 @@ def load_prepared(folder: Path) -> Prepared:
         Mixture(tuple(sizes), tuple(finished.get("shares", [0.0]))),
         tuple((one, other) for one, other in finished.get("directions", ())),
         tuple((one, other) for one, other in finished.get("examined", ())),
+        BundleConfig.checked(start) if start else None,
+        list(cleaned_pairs(remembered)) if remembered.exists() else [],
     )
 
 
@@ -192,14 +151,27 @@ def _prepare(
     report: Reporter,
     new_tokenizer: NewTokenizer,
 ) -> None:
-    corpus, summary = _cleaned(inputs, folder / "pairs.tsv", cleaning, report)
+    corpus, summary = cleaned_corpus(inputs, folder / "pairs.tsv", cleaning, report)
     config, reason = choose(_measured(corpus, inputs.unit), measured=True)
     report.say(reason)
     corpus = replace(corpus, parts=tempered(corpus.parts, corpus.sizes, config.training.temperature))
-    learns, validation, notes, examined = _divided(inputs, corpus, config)
-    report.say(f"training the {config.tokenizer.kind} tokenizer")
+    learns, validation, notes, examined = divided(inputs, corpus, config)
+    start = starting_model(Path(config.tuning.start_from)).config if config.tuning.start_from else None
+    old: list[Pair] = []
+    if start is None:
+        report.say(f"training the {config.tokenizer.kind} tokenizer")
+    else:
+        learns, old, lines = remembered_pairs(inputs, corpus, learns, config.cleaning)
+        notes += lines
     tokenizer = new_tokenizer(config, lambda: _as_often_as_seen(corpus, learns), inputs)
     tokenizer.save(folder / "tokenizer.json")
+    if config.tuning.new_pieces:
+        before = starting_model(Path(config.tuning.start_from)).tokenizer
+        (folder / START).mkdir(exist_ok=True)
+        before.save(folder / START / "tokenizer.json")
+        validation, old = (readable_pairs(pairs, before, config.model) for pairs in (validation, old))
+    if old:
+        write_tsv(readable_pairs(old, tokenizer, config.model), folder / REMEMBERED)
     fits = [longest_side(pair, tokenizer) < config.model.longest for pair in validation]
     readable = list(itertools.compress(validation, fits))
     if not readable:
@@ -225,6 +197,7 @@ def _prepare(
         {
             "summary": [*summary, reason, *notes],
             "config": json.loads(config.model_dump_json()),
+            "start": start and json.loads(start.model_dump_json()),
             "sizes": mixture.sizes,
             "shares": mixture.shares,
             "directions": inputs.directions,
@@ -233,144 +206,7 @@ def _prepare(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Corpus:
-    """The cleaned pairs of all parts, one behind another in a file."""
-
-    path: Path
-    parts: tuple[Part, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def mixture(self) -> Mixture:
-        return Mixture(self.sizes, tuple(part.share for part in self.parts))
-
-    def numbered(self) -> Iterator[tuple[int, Pair]]:
-        """Each with the number of its part."""
-        pairs = cleaned_pairs(self.path)
-        for number, size in enumerate(self.sizes):
-            for pair in itertools.islice(pairs, size):
-                yield number, pair
-
-    def pairs(self, *, held_out: bool | None = None) -> Iterator[Pair]:
-        """All, or those that may be held out, or the others."""
-        wanted = [held_out is None or part.held_out == held_out for part in self.parts]
-        return (pair for number, pair in self.numbered() if wanted[number])
-
-    def of_parts(self, numbers: Sequence[int]) -> Iterator[Pair]:
-        """Those of some parts."""
-        return (pair for number, pair in self.numbered() if number in numbers)
-
-    def directions(self) -> list[DirectionPairs]:
-        """The pairs of each direction that may be held out; files of one direction are one."""
-        numbers: dict[Direction, list[int]] = {}
-        for number, part in enumerate(self.parts):
-            if part.direction and part.held_out:
-                numbers.setdefault(part.direction, []).append(number)
-        return [
-            DirectionPairs(
-                name,
-                partial(self.of_parts, own),
-                sum(self.sizes[number] for number in own),
-                self.parts[own[0]].reverse,
-            )
-            for name, own in numbers.items()
-        ]
-
-
-def _cleaned(
-    inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter
-) -> tuple[_Corpus, list[str]]:
-    parts = inputs.corpus
-    check_shares(parts)
-    counts, seen = [CleaningReport(unit=inputs.unit) for _ in parts], SeenHashes()
-
-    def pairs() -> Iterator[Pair]:
-        for part, count in zip(parts, counts, strict=True):
-            records = report.track(inputs.records(part), "reading", unit=f"{inputs.unit}s")
-            yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
-
-    write_tsv(pairs(), result)
-    lines = []
-    for part, count in zip(parts, counts, strict=True):
-        name = f"{part.name}: " if len(parts) > 1 else ""
-        lines += [f"{name}{line}" for line in count.lines()]
-    for line in lines:
-        report.say(line)
-    for part, count in zip(parts, counts, strict=True):
-        if count.kept < (2 if len(parts) == 1 else 1):
-            raise HeedfulError(
-                f"{part.name}: {count.kept} of {counted(count.read, inputs.unit)} are fit to learn from",
-                hint=_cure(inputs, count),
-            )
-    return _Corpus(result, parts, tuple(count.kept for count in counts)), lines
-
-
-def _cure(inputs: Inputs, counts: CleaningReport) -> str:
-    """What to do when next to nothing is left."""
-    if counts.dropped.get("too long", 0) > counts.read / 2:
-        return "keep long lines: --set cleaning.max_characters=0 (0 for any length)"
-    if inputs.plain:
-        return "the report above says what fell out"
-    shape = f"source TAB target{' TAB heads' * inputs.trees}"
-    return f"a corpus is one pair a line, {shape}; the report above says what fell out"
-
-
-def _divided(inputs: Inputs, corpus: _Corpus, config: RunConfig) -> Division:
-    if inputs.examination:
-        return _given_validation(inputs, corpus, config.cleaning)
-    if inputs.directions:
-        return held_out_of_each(corpus.directions(), corpus.pairs, config.training.held_out)
-    parts = split(
-        lambda: corpus.pairs(held_out=True),
-        config.training.held_out or None,
-        lambda: corpus.pairs(held_out=False),
-    )
-    if not parts.held_out:
-        raise HeedfulError(
-            f"no {inputs.unit} of {_names(corpus.parts)} can be held out: their translations all recur",
-            hint="give pairs to validate on: --validation FILES",
-        )
-    notes = [
-        f"held out {counted(len(parts.held_out), inputs.unit)} for validation, chosen by a hash of the source"
-    ]
-    if parts.leaks:
-        notes.append(
-            f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
-        )
-    return Division(parts.learns, parts.held_out, notes)
-
-
-def _given_validation(inputs: Inputs, corpus: _Corpus, cleaning: CleaningConfig) -> Division:
-    """The pairs of the user's files; a pair in both would be an examination with the answers known."""
-    counts, groups = CleaningReport(unit=inputs.unit), list[list[Pair]]()
-    for part in inputs.examination:
-        records = inputs.records(part)
-        groups.append(list(clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)))
-    names, validation = _names(inputs.examination), list(itertools.chain(*groups))
-    if not validation:
-        raise HeedfulError(f"{names}: no usable {inputs.unit} to validate on")
-    known = {_untagged(pair) for pair in validation}
-    if inputs.directions:
-        known |= {Pair(pair.target, pair.source) for pair in known}
-    leaked = sum(_untagged(pair) in known for pair in corpus.pairs())
-    left_out = counted(leaked, f"training {inputs.unit}")
-    notes = [
-        f"validating on {counted(len(validation), inputs.unit)} of {names}",
-        *(f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]),
-        *[f"left out {left_out} that the validation set has too"] * (leaked > 0),
-    ]
-    if inputs.directions:
-        told = [part.direction or inputs.directions[0] for part in inputs.examination]
-        return Division(lambda pair: _untagged(pair) not in known, *interleaved(told, groups, notes))
-    return Division(lambda pair: _untagged(pair) not in known, validation, notes)
-
-
-def _untagged(pair: Pair) -> Pair:
-    return pair._replace(source=without_tags(pair.source))
-
-
-def _as_often_as_seen(corpus: _Corpus, learns: Callable[[Pair], bool]) -> Iterator[Pair]:
+def _as_often_as_seen(corpus: Corpus, learns: Learns) -> Iterator[Pair]:
     """The training pairs as an epoch sees them: a tokenizer is to suit that."""
     weights = corpus.mixture.weights
     for number, pairs in itertools.groupby(corpus.numbered(), key=lambda numbered: numbered[0]):
@@ -388,7 +224,7 @@ def _mixed(parts: Sequence[Part], mixture: Mixture, unit: str) -> list[str]:
     ]
 
 
-def _measured(corpus: _Corpus, unit: str) -> CorpusSize:
+def _measured(corpus: Corpus, unit: str) -> CorpusSize:
     """What an epoch sees."""
     characters = [0] * len(corpus.parts)
     alphabet: set[str] = set()
@@ -399,7 +235,3 @@ def _measured(corpus: _Corpus, unit: str) -> CorpusSize:
     mixture = corpus.mixture
     seen = sum(count * weight for count, weight in zip(characters, mixture.weights, strict=True))
     return CorpusSize(sum(mixture.counts), round(seen), len(alphabet), unit)
-
-
-def _names(parts: Sequence[Part]) -> str:
-    return " and ".join(part.name for part in parts)

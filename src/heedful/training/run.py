@@ -22,7 +22,7 @@ from heedful.corpora.parts import Part
 from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
-from heedful.model.config import PLAIN, TREE_POSITIONS, ModelConfig
+from heedful.model.config import PLAIN, TREE_POSITIONS
 from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter, counted
@@ -37,7 +37,9 @@ from heedful.training.initial_embeddings import checking_vectors, start_from_vec
 from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
+from heedful.training.starting_model import start_from_model
 from heedful.training.taught import keep_links
+from heedful.training.tuned import REPORT, finish_tuning
 from heedful.training.validation import direction_lines, validate, validate_each
 
 FINAL_BLEU_SENTENCES = 1000
@@ -82,6 +84,7 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
             "languages": inputs.languages,
             "parts": [_lasting_part(part) for part in inputs.parts],
             "examined": [_lasting_part(part) for part in inputs.examined],
+            "remembered": [_lasting_part(part) for part in inputs.remembered],
             "settings": settings,
             "told": told,
             "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
@@ -120,10 +123,10 @@ def read_run(folder: Path) -> Begun:
         training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
         trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
         reading = ReadingConfig.checked(settings.get("reading", {}))
-        parts, examined = (  # an older Heedful had none
-            tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined")
+        parts = (  # an older Heedful had none
+            tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined", "remembered")
         )
-        inputs = Inputs(training, validation, languages, plain, trees, reading, parts, examined)
+        inputs = Inputs(training, validation, languages, plain, trees, reading, *parts)
         return Begun(inputs, settings, told, int(run["threads"]))
     except (KeyError, TypeError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
@@ -152,6 +155,9 @@ def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, st
         start_from_vectors(model, prepared.tokenizer, training, report)
         if training.encoder_from:
             start_from_encoder(model, training.encoder_from, report)
+        if prepared.start is not None:
+            folder_before = Path(prepared.config.tuning.start_from)
+            start_from_model(model, prepared.tokenizer, folder_before, report)
     run = start_run(folder / "training", prepared, model, report, started)
     if not run.state.update and run.budget.prepared >= NO_TIME_LEFT:
         raise HeedfulError(
@@ -167,43 +173,59 @@ def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, st
 
 def new_predictor(prepared: Prepared) -> Predictor:
     """The model that the recipe describes, with random weights."""
-    tokenizer = prepared.tokenizer
-    config = ModelConfig(
-        **prepared.config.model.model_dump(),
-        source_vocabulary=tokenizer.source.size,
-        target_vocabulary=tokenizer.target.size,
-        joint=tokenizer.joint,
-    )
-    return new_model(config)
+    return new_model(prepared.model)
 
 
 def _finished(run: Run, folder: Path) -> Bundle:
     """Choose the weights, examine them once more, and write the model folder."""
     prepared = run.prepared
-    chosen = _choose_weights(run)
-    run.report.say(chosen)
     training = prepared.config.training
-    sentences = 2 * training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
-    result = validate_each(run.model, prepared.tokenizer, prepared.validation, prepared.examined, sentences)
-    for line in direction_lines(result, prepared.directions):
-        run.report.say(line)
-    taught = prepared.config.taught
-    config = BundleConfig(
+    if run.tunes:
+        sentences = training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
+        tuned = finish_tuning(run, sentences)
+        chosen, result, report = tuned.chosen, tuned.after.new, tuned.to_json(run)
+        write_json(folder / REPORT, report)  # which the command prints
+    else:
+        sentences = 2 * training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
+        chosen, report = _choose_weights(run), None
+        run.report.say(chosen)
+        examined = prepared.examined
+        result = validate_each(run.model, prepared.tokenizer, prepared.validation, examined, sentences)
+        for line in direction_lines(result, prepared.directions):
+            run.report.say(line)
+    card = model_card(run, result, chosen, report)
+    bundle = Bundle(_bundle_config(run, folder), run.prepared.tokenizer, run.model.eval(), card)
+    bundle.save(folder)
+    return bundle
+
+
+def _bundle_config(run: Run, folder: Path) -> BundleConfig:
+    prepared, taught = run.prepared, run.prepared.config.taught
+    longest = _longest_source(prepared)
+    by_sentence = _single_sentences(folder / "training" / "data" / "pairs.tsv")
+    start = prepared.start
+    if start is not None:
+        changes = {
+            "model": run.model.config,
+            "search": prepared.config.search,
+            "longest_source": max(longest, start.longest_source),
+            "by_sentence": start.by_sentence and by_sentence,
+            "languages": start.languages or prepared.tokenizer.languages,
+        }
+        return start.model_copy(update=changes)
+    return BundleConfig(
         languages=prepared.tokenizer.languages,
         targets=tuple(dict.fromkeys(target for _, target in prepared.directions)),
         sources=tuple(dict.fromkeys(source for source, _ in prepared.directions)),
         directions=prepared.directions,
         model=run.model.config,
         search=prepared.config.search,
-        longest_source=_longest_source(prepared),
-        by_sentence=_single_sentences(folder / "training" / "data" / "pairs.tsv"),
+        longest_source=longest,
+        by_sentence=by_sentence,
         normalize=prepared.config.cleaning.normalize,
         inline_terms=prepared.config.terms.share > 0,
         taught_head=(taught.layer, taught.head) if taught.links else None,
     )
-    bundle = Bundle(config, prepared.tokenizer, run.model.eval(), model_card(run, result, chosen))
-    bundle.save(folder)
-    return bundle
 
 
 def _choose_weights(run: Run) -> str:

@@ -1,0 +1,206 @@
+"""All parts of a corpus cleaned into one file, and divided: pairs to learn from, pairs to be examined on."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
+from heedful.corpora.formats import write_tsv
+from heedful.corpora.hashes import SeenHashes
+from heedful.corpora.parts import Direction, Mixture, Part, check_shares
+from heedful.corpora.split import split, split_hash
+from heedful.errors import HeedfulError
+from heedful.progress import Reporter, counted
+from heedful.text.tags import without_tags
+from heedful.training.config import RunConfig
+from heedful.training.directions import DirectionPairs, Division, held_out_of_each, interleaved
+from heedful.training.inputs import Inputs
+
+MOST_REMEMBERED = 2000
+"""Old pairs that are examined at most."""
+
+Learns = Callable[[Pair], bool]
+"""Whether a pair is to be learned from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Corpus:
+    """The cleaned pairs of all parts, one behind another in a file."""
+
+    path: Path
+    parts: tuple[Part, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def mixture(self) -> Mixture:
+        """What an epoch takes of each part."""
+        return Mixture(self.sizes, tuple(part.share for part in self.parts))
+
+    def numbered(self) -> Iterator[tuple[int, Pair]]:
+        """Each with the number of its part."""
+        pairs = cleaned_pairs(self.path)
+        for number, size in enumerate(self.sizes):
+            for pair in itertools.islice(pairs, size):
+                yield number, pair
+
+    def pairs(self, *, held_out: bool | None = None) -> Iterator[Pair]:
+        """All, or those that may be held out, or the others."""
+        wanted = [held_out is None or part.held_out == held_out for part in self.parts]
+        return (pair for number, pair in self.numbered() if wanted[number])
+
+    def of_parts(self, numbers: Sequence[int]) -> Iterator[Pair]:
+        """Those of some parts."""
+        return (pair for number, pair in self.numbered() if number in numbers)
+
+    def directions(self) -> list[DirectionPairs]:
+        """The pairs of each direction that may be held out; files of one direction are one."""
+        numbers: dict[Direction, list[int]] = {}
+        for number, part in enumerate(self.parts):
+            if part.direction and part.held_out:
+                numbers.setdefault(part.direction, []).append(number)
+        return [
+            DirectionPairs(
+                name,
+                partial(self.of_parts, own),
+                sum(self.sizes[number] for number in own),
+                self.parts[own[0]].reverse,
+            )
+            for name, own in numbers.items()
+        ]
+
+
+def cleaned_corpus(
+    inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter
+) -> tuple[Corpus, list[str]]:
+    """The pairs that are fit to learn from, and a report of those that are not."""
+    parts = inputs.corpus
+    check_shares(parts)
+    counts, seen = [CleaningReport(unit=inputs.unit) for _ in parts], SeenHashes()
+
+    def pairs() -> Iterator[Pair]:
+        for part, count in zip(parts, counts, strict=True):
+            records = report.track(inputs.records(part), "reading", unit=f"{inputs.unit}s")
+            yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
+
+    write_tsv(pairs(), result)
+    lines = []
+    for part, count in zip(parts, counts, strict=True):
+        name = f"{part.name}: " if len(parts) > 1 else ""
+        lines += [f"{name}{line}" for line in count.lines()]
+    for line in lines:
+        report.say(line)
+    for part, count in zip(parts, counts, strict=True):
+        if count.kept < (2 if len(parts) == 1 else 1):
+            raise HeedfulError(
+                f"{part.name}: {count.kept} of {counted(count.read, inputs.unit)} are fit to learn from",
+                hint=_cure(inputs, count),
+            )
+    return Corpus(result, parts, tuple(count.kept for count in counts)), lines
+
+
+def _cure(inputs: Inputs, counts: CleaningReport) -> str:
+    """What to do when next to nothing is left."""
+    if counts.dropped.get("too long", 0) > counts.read / 2:
+        return "keep long lines: --set cleaning.max_characters=0 (0 for any length)"
+    if inputs.plain:
+        return "the report above says what fell out"
+    shape = f"source TAB target{' TAB heads' * inputs.trees}"
+    return f"a corpus is one pair a line, {shape}; the report above says what fell out"
+
+
+def divided(inputs: Inputs, corpus: Corpus, config: RunConfig) -> Division:
+    """Which pairs to learn from, the validation pairs, and a word about how they came to be."""
+    if inputs.examination:
+        return _given_validation(inputs, corpus, config.cleaning)
+    if inputs.directions:
+        return held_out_of_each(corpus.directions(), corpus.pairs, config.training.held_out)
+    parts = split(
+        lambda: corpus.pairs(held_out=True),
+        config.training.held_out or None,
+        lambda: corpus.pairs(held_out=False),
+    )
+    if not parts.held_out:
+        raise HeedfulError(
+            f"no {inputs.unit} of {_names(corpus.parts)} can be held out: their translations all recur",
+            hint="give pairs to validate on: --validation FILES",
+        )
+    notes = [
+        f"held out {counted(len(parts.held_out), inputs.unit)} for validation, chosen by a hash of the source"
+    ]
+    if parts.leaks:
+        notes.append(
+            f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
+        )
+    return Division(parts.learns, parts.held_out, notes)
+
+
+def _given_validation(inputs: Inputs, corpus: Corpus, cleaning: CleaningConfig) -> Division:
+    """The pairs of the user's files; a pair in both would be an examination with the answers known."""
+    counts, groups = CleaningReport(unit=inputs.unit), list[list[Pair]]()
+    for part in inputs.examination:
+        records = inputs.records(part)
+        groups.append(list(clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)))
+    names, validation = _names(inputs.examination), list(itertools.chain(*groups))
+    if not validation:
+        raise HeedfulError(f"{names}: no usable {inputs.unit} to validate on")
+    known = {_untagged(pair) for pair in validation}
+    if inputs.directions:
+        known |= {Pair(pair.target, pair.source) for pair in known}
+    leaked = sum(_untagged(pair) in known for pair in corpus.pairs())
+    left_out = counted(leaked, f"training {inputs.unit}")
+    notes = [
+        f"validating on {counted(len(validation), inputs.unit)} of {names}",
+        *(f"of the validation {inputs.unit}s {line}" for line in counts.lines()[1:]),
+        *[f"left out {left_out} that the validation set has too"] * (leaked > 0),
+    ]
+    if inputs.directions:
+        told = [part.direction or inputs.directions[0] for part in inputs.examination]
+        return Division(lambda pair: _untagged(pair) not in known, *interleaved(told, groups, notes))
+    return Division(lambda pair: _untagged(pair) not in known, validation, notes)
+
+
+def remembered_pairs(
+    inputs: Inputs, corpus: Corpus, learns: Learns, cleaning: CleaningConfig
+) -> tuple[Learns, list[Pair], list[str]]:
+    """Which pairs to learn from, the old pairs, and a word about where these are from."""
+    mixed = [part for part in corpus.parts if not part.held_out]
+    if inputs.remembered:
+        pairs = _old_pairs(inputs, cleaning)
+        sources = {split_hash(pair.source) for pair in pairs}
+        leaked = sum(learns(pair) and split_hash(pair.source) in sources for pair in corpus.pairs())
+        notes = [f"old pairs: {len(pairs):,} of {_names(inputs.remembered)}"]
+        notes += [f"left out {counted(leaked, f'training {inputs.unit}')} that they have too"] * (leaked > 0)
+        return lambda pair: learns(pair) and split_hash(pair.source) not in sources, pairs, notes
+    if not mixed:
+        note = "no old pairs: what the model forgets cannot be seen (--old-validation FILES, or --mix FILE)"
+        return learns, [], [note]
+    parts = split(
+        lambda: filter(learns, corpus.pairs(held_out=False)),
+        None,
+        lambda: filter(learns, corpus.pairs(held_out=True)),
+    )
+    note = f"old pairs: {len(parts.held_out):,} held out of {_names(mixed)}"
+    return lambda pair: learns(pair) and parts.learns(pair), parts.held_out, [note]
+
+
+def _old_pairs(inputs: Inputs, cleaning: CleaningConfig) -> list[Pair]:
+    counts, pairs = CleaningReport(), list[Pair]()
+    for part in inputs.remembered:
+        if all((path.parent / "prepared.json").is_file() for path in part.paths):  # clean and tagged already
+            pairs += (pair for path in part.paths for pair in cleaned_pairs(path))
+        else:
+            records = inputs.records(part)
+            pairs += clean(records, cleaning, counts, trees=inputs.trees, tags=part.tags)
+    if not pairs:
+        raise HeedfulError(f"{_names(inputs.remembered)}: no usable old pairs to validate on")
+    return pairs[:MOST_REMEMBERED]
+
+
+def _untagged(pair: Pair) -> Pair:
+    return pair._replace(source=without_tags(pair.source))
+
+
+def _names(parts: Sequence[Part]) -> str:
+    return " and ".join(part.name for part in parts)
