@@ -50,16 +50,19 @@ OldValidation = Annotated[
 StartFrom = Annotated[
     Path | None, typer.Option("--from", help="Tune this model: training goes on from its weights.")
 ]
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(help="Files of pairs (.tsv, .tmx, .po, ...), or two parallel files; - is stdin."),
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")]
+Task = Annotated[
+    str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
+]
 
 
 def train(
-    pairs: Annotated[
-        list[Path] | None,
-        typer.Argument(help="One file of pairs (.tsv, .jsonl), or two parallel files; - is stdin."),
-    ] = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The model folder to write; else model.")
-    ] = None,
+    pairs: Files = None,
+    output: Output = None,
     validation: Validation = None,
     languages: Annotated[
         str | None, typer.Option(help="Source and target, such as en-de or pt-BR:en; else from the names.")
@@ -70,9 +73,7 @@ def train(
     both_ways: BothWays = False,
     start_from: StartFrom = None,
     old_validation: OldValidation = None,
-    task: Annotated[
-        str, typer.Option(help="translate pairs; language or mask learn from plain text (generate, fill).")
-    ] = "translate",
+    task: Task = "translate",
     preset: Annotated[str | None, typer.Option(help="auto, demo, tiny, small, base or big.")] = None,
     recipe: Annotated[Path | None, typer.Option(help="Settings in a TOML file.")] = None,
     time: Time = None,

@@ -8,13 +8,28 @@ import typer
 from heedful.cli_corpus import Set
 from heedful.cli_family import Device, Engine, Glossary, Model, Quiet, To, With
 
+Source = Annotated[
+    Path | None, typer.Option("--input", "-i", help="A file: a text a line, or PO, TMX, XLIFF.")
+]
+Alignments = Annotated[
+    bool, typer.Option("--alignments", help="TSV with a last column of word links, 0-0 1-2 ...")
+]
+Again = Annotated[
+    str, typer.Option(help="Of PO, TMX, XLIFF translate anew also: drafts (not reviewed), or all.")
+]
+Mark = Annotated[
+    str,
+    typer.Option(help="PO, TMX, XLIFF: fuzzy (if not given; to be reviewed) or comment (used at once)."),
+]
+Languages = Annotated[
+    str, typer.Option(help="PO, TMX, XLIFF: the model's, as the file calls them, such as en-de.")
+]
+
 
 def translate(
     model: Model,
     texts: Annotated[list[str] | None, typer.Argument(help="Texts; else --input, else stdin.")] = None,
-    source: Annotated[
-        Path | None, typer.Option("--input", "-i", help="A file: a text a line, or PO, TMX, XLIFF.")
-    ] = None,
+    source: Source = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write.")] = None,
     form: Annotated[str, typer.Option("--format", help="text, tsv (line, rank, score, text) or jsonl.")] = "",
     to: To = None,
@@ -26,19 +41,10 @@ def translate(
     prefix: Annotated[str, typer.Option(help="What each translation must start with.")] = "",
     stream: Annotated[bool, typer.Option("--stream", help="Print word by word (greedy).")] = False,
     scores: Annotated[bool, typer.Option("--scores", help="As TSV: line, rank, score, text.")] = False,
-    alignments: Annotated[
-        bool, typer.Option("--alignments", help="TSV with a last column of word links, 0-0 1-2 ...")
-    ] = False,
-    again: Annotated[
-        str, typer.Option(help="Of PO, TMX, XLIFF translate anew also: drafts (not reviewed), or all.")
-    ] = "",
-    mark: Annotated[
-        str,
-        typer.Option(help="PO, TMX, XLIFF: fuzzy (if not given; to be reviewed) or comment (used at once)."),
-    ] = "",
-    languages: Annotated[
-        str, typer.Option(help="PO, TMX, XLIFF: the model's, as the file calls them, such as en-de.")
-    ] = "",
+    alignments: Alignments = False,
+    again: Again = "",
+    mark: Mark = "",
+    languages: Languages = "",
     engine: Engine = "auto",
     workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
     glossary: Glossary = None,
