@@ -329,6 +329,9 @@ class _Engine(SegmentedEngine):
     def _written(self, ids: Any, prefix: Any, settings: Any) -> Any:
         raise NotImplementedError
 
+    def _watched(self, ids: Any, hypothesis: Any) -> Any:
+        raise NotImplementedError
+
 
 def test_squeezed_answers_are_the_same(address: str, made: Any) -> None:
     for path in (f"cell?{PLACE}", "tensors?names=encoder.0.self.weights,logits.0"):

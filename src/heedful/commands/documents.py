@@ -54,7 +54,8 @@ def translate_document(
     rules: Rules | None = None,
 ) -> None:
     """Fill the document and write it, whole or not at all, to the output or to standard output."""
-    wishes = _wishes(document, engine.bundle.writing(search.language), options, rules or Rules())
+    bundle = engine.bundle.writing(search.language) if search.language else engine.bundle
+    wishes = _wishes(document, bundle, options, rules or Rules())
     with report.task("translating", document.wanted(wishes), unit="units") as task:
         texts = Texts(engine, search, task)
 
