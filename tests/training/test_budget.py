@@ -137,7 +137,7 @@ def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     settings = [word for word in QUICK_SETTINGS if "updates" not in word and "validate" not in word]
     words = [word for setting in settings for word in ("--set", setting)]
-    done = run_heedful("train", grammar_pairs, "-o", folder, "--languages", "en-fr", "--time", "6s", *words)
+    done = run_heedful("train", grammar_pairs, "-o", folder, "--languages", "en-fr", "--time", "10s", *words)
     assert done.status == 0, done.err
     metrics = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").read_text().splitlines()]
     rates = [line["rate"] for line in metrics if "rate" in line]

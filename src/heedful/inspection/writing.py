@@ -50,7 +50,9 @@ def write_text(bundle: Bundle, source_ids: Sequence[int], prefix: Sequence[int],
     device = bundle.writer.output.weight.device
     whole = torch.tensor([[*source_ids, END]])  # with what is hidden: it counts for the length
     limits = [max(min(limit, LONGEST), len(prefix) + 1) for limit in output_room(bundle, whole, settings)]
-    source = torch.tensor([[*shown, END]], device=device)
+    # A language model reads no source, and what it draws must not depend on one.
+    read = [] if bundle.config.model.family == "language" else shown
+    source = torch.tensor([[*read, END]], device=device)
     steps: list[tuple[Candidate, ...]] = []
     if settings.method == "sample":
         found = search(bundle.writer, source, settings, limits=limits, prefixes=[prefix])
