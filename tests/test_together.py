@@ -4,9 +4,15 @@ from pathlib import Path
 
 import pytest
 
+import heedful
 from heedful.commands.evaluate import evaluate_command
+from heedful.commands.training import TrainOptions, back_translated_part, train_command
+from heedful.corpora.formats import write_tsv
+from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
+from heedful.training.inputs import Inputs
+from heedful.training.starting_model import inputs_to_tune
 from tests.several import saved
 
 QUIET = Reporter(quiet=True)
@@ -26,6 +32,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("together")
     saved(base / "model")
     (base / "memory.tmx").write_text(MEMORY, encoding="utf-8")
+    write_tsv([("The dog.", "Le chien.")], base / "pairs.tsv")
     return base
 
 
@@ -63,3 +70,57 @@ def test_evaluate_takes_the_languages_of_the_model_out_of_a_memory(base: Path) -
 def test_evaluate_asks_which_source_of_several(base: Path) -> None:
     with pytest.raises(HeedfulError, match="holds 3 languages"):
         evaluated(base, to="de")
+
+
+# ---- what a model to start from cannot learn any more
+
+
+def test_a_model_without_tags_for_terms_cannot_learn_them(base: Path) -> None:
+    with pytest.raises(HeedfulError, match="tags cannot be added to its vocabulary") as caught:
+        heedful.train(
+            base / "pairs.tsv",
+            base / "refused",
+            start_from=base / "model",
+            settings={"terms": {"share": 0.1}},
+            report=QUIET,
+        )
+    assert "--glossary" in caught.value.hint
+    assert not (base / "refused").exists()
+
+
+def test_a_model_without_their_tag_takes_no_back_translated_pairs(base: Path) -> None:
+    part = back_translated_part(str(base / "pairs.tsv"))
+    with pytest.raises(HeedfulError, match="no tag 'bt'") as caught:
+        heedful.train(
+            base / "pairs.tsv", base / "refused", start_from=base / "model", mix=[part], report=QUIET
+        )
+    assert "--mix" in caught.value.hint
+    assert not (base / "refused").exists()
+
+
+def test_pairs_with_a_tag_of_their_own_have_that_of_the_language_too(base: Path) -> None:
+    paths = (base / "pairs.tsv",)
+    given = Inputs(paths, languages=("en", "fr"), parts=(Part(paths, tags=("en",)), Part(paths)))
+    assert [part.tags for part in inputs_to_tune(base / "model", given).parts] == [
+        ("fr",),
+        ("fr", "en"),
+        ("fr",),
+    ]
+
+
+@pytest.mark.parametrize("option", ["start_from", "old_validation"])
+def test_directions_do_not_start_from_a_model(base: Path, option: str) -> None:
+    given = {"start_from": None, "old_validation": ()} | {option: (base / "model",)}
+    options = TrainOptions(
+        (),
+        base / "refused",
+        (),
+        None,
+        (),
+        task="translate",
+        settings={},
+        directions=("en-fr=x.tsv",),
+        **given,
+    )
+    with pytest.raises(HeedfulError, match="does not go with directions"):
+        train_command(options, QUIET)

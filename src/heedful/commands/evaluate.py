@@ -87,7 +87,7 @@ def evaluate_command(
 def _directed(
     bundle: Bundle, language: str, languages: Languages | None, read: str, paths: Sequence[Path]
 ) -> Bundle:
-    """The model for the languages of these files: as told, or as they or their names say, or the usual ones."""
+    """The model for the languages of these files: as told, or as the files say, or the usual ones."""
     config = bundle.config
     told = language or (languages[1] if languages and languages[1] in config.targets else "")
     told = told or bundle.language_tag() or (config.languages or ("", ""))[1]

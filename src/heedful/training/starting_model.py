@@ -58,6 +58,7 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
             hint="name them as they are (--languages), or take a model of their languages",
         )
     tags = tuple(filter(None, [bundle.language_tag(told[1] if told and targets else "")]))
+    _check_tags(bundle, inputs.parts, folder)
     languages, trees = told or own, bundle.config.model.trees
     validated = folder / "training" / "data"
     found = [validated / name for name in ("validation.tsv", "remembered.tsv")]
@@ -69,12 +70,23 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
         trees=trees,
         parts=(
             Part(inputs.training, languages, tags),
-            *(replace(part, tags=part.tags or tags, held_out=False) for part in inputs.parts),
+            *(replace(part, tags=(*tags, *part.tags), held_out=False) for part in inputs.parts),
         ),
         examined=tuple(replace(part, tags=part.tags or tags) for part in inputs.examination),
         remembered=tuple(replace(part, tags=part.tags or tags) for part in inputs.remembered)
         or ((Part(kept),) if kept else ()),
     )
+
+
+def _check_tags(bundle: Bundle, parts: Sequence[Part], folder: Path) -> None:
+    """Raise if pairs are to be tagged as the model cannot read."""
+    known = bundle.tokenizer.source.vocabulary.languages
+    unknown = [tag for part in parts for tag in part.tags if tag not in known]
+    if unknown:
+        raise HeedfulError(
+            f"the vocabulary of {folder} has no tag {unknown[0]!r}, and tags cannot be added to it",
+            hint="give back-translated pairs without a tag (--mix); or train a new model with them",
+        )
 
 
 def _odd(one: str, other: str) -> bool:
@@ -91,6 +103,13 @@ def with_model_settings(settings: Settings) -> Settings:
     bundle = starting_model(folder)
     kept = _kept(bundle)
     _check_told(settings, kept, folder)
+    if settings.get("terms", {}).get("share") and not bundle.config.inline_terms:
+        raise HeedfulError(
+            f"the model of {folder} has not learned to read terms, and their tags cannot be added to its "
+            "vocabulary",
+            hint="train a new model with them (leave out --from); or tune without, and translate with "
+            "--glossary, which needs no training",
+        )
     if settings.get("tuning", {}).get("new_pieces"):
         for side in (bundle.tokenizer.source, bundle.tokenizer.target):
             check_extendable(side)
