@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polib
 import pytest
 
 import heedful
@@ -13,6 +14,7 @@ from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.training.inputs import Inputs
 from heedful.training.starting_model import inputs_to_tune
+from tests.conftest import run_heedful
 from tests.several import saved
 
 QUIET = Reporter(quiet=True)
@@ -124,3 +126,49 @@ def test_directions_do_not_start_from_a_model(base: Path, option: str) -> None:
     )
     with pytest.raises(HeedfulError, match="does not go with directions"):
         train_command(options, QUIET)
+
+
+# ---- a glossary and a localisation file
+
+CATALOGUE = """msgid ""
+msgstr ""
+"Language: de\\n"
+"Content-Type: text/plain; charset=UTF-8\\n"
+
+#, c-format
+msgid "The dog has %d files.\\n"
+msgstr ""
+
+msgid "The cat sees the dog."
+msgstr ""
+"""
+
+
+def filled(base: Path, *words: str) -> str:
+    """A catalogue as the real command fills it."""
+    (base / "messages.po").write_text(CATALOGUE, encoding="utf-8")
+    (base / "terms.tsv").write_text("dog\tHund\n", encoding="utf-8")
+    done = run_heedful(
+        "translate", base / "model", "-i", base / "messages.po", "--to", "de", "--engine", "pytorch", *words
+    )
+    return done.out if done.status == 0 else done.err
+
+
+def test_a_catalogue_obeys_language_glossary_and_several_models(base: Path) -> None:
+    saved(base / "other")
+    terms = "--glossary", str(base / "terms.tsv")
+    plain, split, together = (
+        [entry.msgstr for entry in polib.pofile(filled(base, *words))]
+        for words in ((), (*terms, "--glossary-mode", "split"), (*terms, "--with", str(base / "other")))
+    )
+    assert not any("Hund" in text for text in plain)
+    for texts in (split, together):
+        assert all("Hund" in text for text in texts)
+        assert "%d" in texts[0]
+        assert texts[0].endswith("\n")
+    assert split[1] != together[1]  # which is searched for its terms, not put together around them
+
+
+def test_a_catalogue_says_what_mode_the_model_has_not_learned(base: Path) -> None:
+    said = filled(base, "--glossary", str(base / "terms.tsv"), "--glossary-mode", "inline")
+    assert "has not learned to read inline terms" in said
