@@ -1,5 +1,6 @@
 """Parts of Heedful used together: memories of many languages, models of several, glossaries, documents."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polib
@@ -12,10 +13,11 @@ from heedful.corpora.formats import write_tsv
 from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
+from heedful.text import three_letters
 from heedful.training.inputs import Inputs
 from heedful.training.starting_model import inputs_to_tune
 from tests.conftest import run_heedful
-from tests.several import saved
+from tests.several import new_bundle, saved
 
 QUIET = Reporter(quiet=True)
 MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
@@ -67,6 +69,11 @@ def test_evaluate_takes_the_languages_of_the_model_out_of_a_memory(base: Path) -
     assert evaluated(base, languages=("en", "de")) == f"en to de: {english} = {german}"
     assert evaluated(base, languages=("en", "fr")) == f"en to fr: {english} = {french}"
     assert evaluated(base, languages=("fr", "de")).endswith(f"(zero-shot): {french} = {german}")
+
+
+def test_evaluate_says_what_the_model_does_not_write(base: Path) -> None:
+    with pytest.raises(HeedfulError, match="does not translate into 'it'"):
+        evaluated(base, languages=("en", "it"))
 
 
 def test_evaluate_asks_which_source_of_several(base: Path) -> None:
@@ -172,3 +179,25 @@ def test_a_catalogue_obeys_language_glossary_and_several_models(base: Path) -> N
 def test_a_catalogue_says_what_mode_the_model_has_not_learned(base: Path) -> None:
     said = filled(base, "--glossary", str(base / "terms.tsv"), "--glossary-mode", "inline")
     assert "has not learned to read inline terms" in said
+
+
+# ---- codes of three letters, as models from elsewhere have them
+
+
+def test_a_language_may_be_called_by_its_other_code() -> None:
+    tags = ("fra", "deu", "nds")
+    known = new_bundle()
+    bundle = replace(known, config=known.config.model_copy(update={"targets": tags, "directions": ()}))
+    asked = ("fra", "fr", "FRE", "de", "nds")
+    assert [bundle.language_tag(code) for code in asked] == ["fra", "fra", "fra", "deu", "nds"]
+    assert bundle.writing("de").config.languages == ("en", "deu")
+    assert bundle.writing("de").config.search.language == "deu"
+    with pytest.raises(HeedfulError, match="into 'nl'"):
+        bundle.language_tag("nl")
+
+
+def test_every_language_with_two_letters_has_three() -> None:
+    from heedful.text.languages import _names
+
+    found = set(three_letters._table().values())
+    assert found == {code for code in _names() if len(code) == 2} - {"bh", "iw", "in", "ji", "mo", "zt"}

@@ -89,8 +89,9 @@ def _directed(
 ) -> Bundle:
     """The model for the languages of these files: as told, or as the files say, or the usual ones."""
     config = bundle.config
-    told = language or (languages[1] if languages and languages[1] in config.targets else "")
-    told = told or bundle.language_tag() or (config.languages or ("", ""))[1]
+    named_target = languages[1] if languages and config.targets else ""
+    told = language or named_target or (config.languages or ("", ""))[1]
+    told = bundle.language_tag(told) or told
     if read and not told:
         raise HeedfulError("this model does not say its languages: --from has no effect", hint="leave it out")
     if read or sum(target == told for _, target in config.offered) < 2:

@@ -12,6 +12,7 @@ from heedful.engines.lines import translate_lines
 from heedful.progress import Task, counted
 from heedful.text.glossary import Glossary
 from heedful.text.spans import Rules
+from heedful.text.three_letters import two_letters
 from heedful.text.translated import Rounds, Translated, drive, together
 
 Again = Literal["", "drafts", "all"]
@@ -131,8 +132,10 @@ Write = Callable[[str], str]
 def same_language(one: str, other: str) -> bool:
     """Whether two codes may be of the same language: one may say more than the other.
 
-    >>> same_language("de", "de_DE"), same_language("pt-BR", "pt-PT"), same_language("zh-Hans", "ZH")
+    >>> same_language("deu", "de_DE"), same_language("pt-BR", "pt-PT"), same_language("zh-Hans", "ZH")
     (True, False, True)
     """
     first, second = (re.split("[-_@.]", code.lower()) for code in (one, other))
-    return all(left == right for left, right in zip(first, second, strict=False))
+    if two_letters(first[0]) != two_letters(second[0]):
+        return False
+    return all(left == right for left, right in zip(first[1:], second[1:], strict=False))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.bundle import Bundle, BundleConfig, load_parameters, named_parameters
 from heedful.config import Settings, merged
+from heedful.corpora.language_codes import base
 from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.model.config import PLAIN, Architecture, ModelConfig
@@ -91,7 +92,7 @@ def _check_tags(bundle: Bundle, parts: Sequence[Part], folder: Path) -> None:
 
 def _odd(one: str, other: str) -> bool:
     """Whether two codes are of different languages; en-GB is English, and eng may be."""
-    first, second = (code.lower().replace("_", "-").split("-")[0] for code in (one, other))
+    first, second = map(base, (one, other))
     return len(first) == len(second) and first != second
 
 
