@@ -11,11 +11,12 @@ from heedful.commands.evaluate import evaluate_command
 from heedful.commands.training import TrainOptions, back_translated_part, train_command
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.parts import Part
+from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.text import three_letters
 from heedful.training.inputs import Inputs
-from heedful.training.starting_model import inputs_to_tune
+from heedful.training.starting_model import inputs_to_tune, languages_to_tune
 from tests.conftest import run_heedful
 from tests.several import new_bundle, saved
 
@@ -115,6 +116,25 @@ def test_pairs_with_a_tag_of_their_own_have_that_of_the_language_too(base: Path)
         ("fr", "en"),
         ("fr",),
     ]
+
+
+def test_a_model_takes_its_own_languages_out_of_a_memory(base: Path, quick_model: Path) -> None:
+    memory = (base / "memory.tmx",)
+    assert languages_to_tune(quick_model, memory) == ("en", "fr")
+    assert languages_to_tune(quick_model, (base / "pairs.tsv",)) is None  # whose name may say others
+    assert languages_to_tune(base / "model", memory) is None  # which of its languages must be told
+    assert languages_to_tune(None, memory) is None
+
+
+def test_any_source_of_a_model_of_several_is_tuned(base: Path) -> None:
+    reading = ReadingConfig(malformed="skip")
+    given = Inputs((base / "memory.tmx",), languages=("fr", "de"), reading=reading)
+    inputs = inputs_to_tune(base / "model", given)
+    assert inputs.reading == reading
+    [part] = inputs.parts
+    assert (part.languages, part.tags) == (("fr", "de"), ("de",))
+    with pytest.raises(HeedfulError, match="these pairs are it-de"):
+        inputs_to_tune(base / "model", Inputs((base / "memory.tmx",), languages=("it", "de")))
 
 
 @pytest.mark.parametrize("option", ["start_from", "old_validation"])

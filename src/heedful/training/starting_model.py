@@ -13,8 +13,10 @@ from torch import Tensor
 
 from heedful.bundle import Bundle, BundleConfig, load_parameters, named_parameters
 from heedful.config import Settings, merged
+from heedful.corpora.formats import has_lines
 from heedful.corpora.language_codes import base
 from heedful.corpora.parts import Part
+from heedful.corpora.reading import Languages
 from heedful.errors import HeedfulError
 from heedful.model.config import PLAIN, Architecture, ModelConfig
 from heedful.model.predictor import Predictor
@@ -45,6 +47,14 @@ def starting_model(folder: Path) -> Bundle:
     return bundle
 
 
+def languages_to_tune(folder: Path | None, paths: Sequence[Path]) -> Languages | None:
+    """Those of a model of one direction, for files such as memories that may hold more, or the reverse."""
+    if folder is None or not paths or has_lines(paths):
+        return None
+    config = starting_model(folder).config
+    return None if config.targets else config.languages
+
+
 def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
     """The user's files as this model reads them: its languages, its tags, and old pairs to see forgetting by.
 
@@ -53,7 +63,8 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
     bundle = starting_model(folder)
     told, own = inputs.languages, bundle.config.languages
     targets = bundle.config.targets
-    if told and own and (_odd(told[0], own[0]) or (not targets and _odd(told[1], own[1]))):
+    sources = bundle.config.sources or (own or ())[:1]
+    if told and own and (all(_odd(told[0], each) for each in sources) or _odd_target(told, bundle)):
         raise HeedfulError(
             f"these pairs are {told[0]}-{told[1]}, and the model of {folder} translates {own[0]}-{own[1]}",
             hint="name them as they are (--languages), or take a model of their languages",
@@ -69,6 +80,7 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
         (),
         own or told,
         trees=trees,
+        reading=inputs.reading,
         parts=(
             Part(inputs.training, languages, tags),
             *(replace(part, tags=(*tags, *part.tags), held_out=False) for part in inputs.parts),
@@ -88,6 +100,12 @@ def _check_tags(bundle: Bundle, parts: Sequence[Part], folder: Path) -> None:
             f"the vocabulary of {folder} has no tag {unknown[0]!r}, and tags cannot be added to it",
             hint="give back-translated pairs without a tag (--mix); or train a new model with them",
         )
+
+
+def _odd_target(told: Languages, bundle: Bundle) -> bool:
+    """Whether a model of one direction writes another language; of several, the tag is looked for."""
+    own = bundle.config.languages
+    return bool(own and not bundle.config.targets and _odd(told[1], own[1]))
 
 
 def _odd(one: str, other: str) -> bool:
