@@ -20,6 +20,7 @@ from safetensors import SafetensorError
 
 from heedful.config import Config
 from heedful.corpora.filters import clean_sentence
+from heedful.corpora.language_codes import canonical
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
@@ -174,7 +175,10 @@ class Bundle:
             return next((each for each in (wished, usual) if each in targets), "".join(targets[:1]))
         if language in targets:
             return language
-        if targets or language != usual:
+        alike = [target for target in targets if canonical(target) == canonical(language)]
+        if len(alike) == 1:  # fr, as people say, is fra, as the model does
+            return alike[0]
+        if targets or canonical(language) != canonical(usual):
             known = ", ".join(targets) or usual or "one that it does not name"
             raise HeedfulError(
                 f"this model does not translate into {language!r}", hint=f"it translates into {known}"
@@ -185,8 +189,7 @@ class Bundle:
         """The same model, which translates (from ``source``) into this language unless told otherwise."""
         if not language:
             return self
-        self.language_tag(language)
-        config = self.config
+        language, config = self.language_tag(language) or language, self.config
         sources = [one for one, other in config.offered if other == language] or (config.languages or ())[:1]
         if source and sources and source not in sources:
             raise HeedfulError(

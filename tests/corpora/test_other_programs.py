@@ -124,6 +124,15 @@ def test_gettext_reads_what_we_write(tmp_path: Path) -> None:
     assert sorted(pairs(tmp_path / "x.mo")) == sorted(AWKWARD)
 
 
+def test_both_sides_of_a_message_have_the_same_edges(tmp_path: Path) -> None:
+    """As msgfmt wants it; a new line inside stays where it is."""
+    given = [("Done\n", "Fertig"), ("Go", "\nLos\n"), ("\nStop\n", "Halt"), ("a\n\n", "b\nc\n")]
+    write_pairs(given, tmp_path / "x.po", "po", ("en", "de"))
+    run(tmp_path, "msgfmt", "--check", "-o", "x.mo", "x.po")
+    found = [("Done\n", "Fertig\n"), ("Go", "Los"), ("\nStop\n", "\nHalt\n"), ("a\n\n", "b\nc\n")]
+    assert pairs(tmp_path / "x.po") == found
+
+
 def test_translate_toolkit(catalogue: Path, tmp_path: Path) -> None:
     done = tmp_path / "done.po"
     run(tmp_path, "msgattrib", "--translated", "--no-fuzzy", "--no-obsolete", "-o", done, catalogue)

@@ -15,6 +15,7 @@ from heedful.engines.base import Engine
 from heedful.errors import HeedfulError
 from heedful.files import whole_file
 from heedful.progress import Reporter
+from heedful.text.glossary import Glossary
 from heedful.text.languages import language_pair
 from heedful.text.spans import Rules
 
@@ -51,13 +52,14 @@ def translate_document(
     output: Path | None,
     options: DocumentOptions,
     report: Reporter,
-    rules: Rules | None = None,
+    glossary: Glossary | None = None,
 ) -> None:
     """Fill the document and write it, whole or not at all, to the output or to standard output."""
+    rules = glossary.rules if glossary else Rules()
     bundle = engine.bundle.writing(search.language) if search.language else engine.bundle
-    wishes = _wishes(document, bundle, options, rules or Rules())
+    wishes = _wishes(document, bundle, options, rules)
     with report.task("translating", document.wanted(wishes), unit="units") as task:
-        texts = Texts(engine, search, task)
+        texts = Texts(engine, search, task, glossary)
 
         def fill(file: BinaryIO) -> str:
             return str(document.fill(wishes, texts, file))

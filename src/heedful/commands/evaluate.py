@@ -48,8 +48,9 @@ def evaluate_command(
     terms = read_glossary(glossary) if glossary else None
     loaded = load(models, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, others)
-    bundle = _directed(loaded.bundle, settled.language, read, pairs)
+    bundle = _directed(loaded.bundle, settled.language, languages, read, pairs)
     config = bundle.config
+    settled = settled.model_copy(update={"language": config.search.language})
     reading = Reading(languages or config.languages, told)
     if config.model.trees:
         check_room_for_heads(pairs)
@@ -83,14 +84,20 @@ def evaluate_command(
     ]
 
 
-def _directed(bundle: Bundle, language: str, read: str, paths: Sequence[Path]) -> Bundle:
-    """The model for the languages of these files: as told, or as their names say, or the usual ones."""
-    told = language or bundle.language_tag() or (bundle.config.languages or ("", ""))[1]
+def _directed(
+    bundle: Bundle, language: str, languages: Languages | None, read: str, paths: Sequence[Path]
+) -> Bundle:
+    """The model for the languages of these files: as told, or as the files say, or the usual ones."""
+    config = bundle.config
+    named_target = languages[1] if languages and config.targets else ""
+    told = language or named_target or (config.languages or ("", ""))[1]
+    told = bundle.language_tag(told) or told
     if read and not told:
         raise HeedfulError("this model does not say its languages: --from has no effect", hint="leave it out")
-    named = languages_of(paths)
-    source = named[0] if named and named[1] == told and (named in bundle.config.offered) else ""
-    return bundle.writing(told, read or source)
+    if read or sum(target == told for _, target in config.offered) < 2:
+        return bundle.writing(told, read)
+    named = languages or languages_of(paths)
+    return bundle.writing(told, named[0] if named and named[1] == told and named in config.offered else "")
 
 
 def _direction(config: BundleConfig) -> list[str]:

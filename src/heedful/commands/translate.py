@@ -27,7 +27,6 @@ from heedful.loading import load
 from heedful.progress import Reporter, Task
 from heedful.text.glossary import Glossary
 from heedful.text.links import pharaoh
-from heedful.text.spans import Rules
 from heedful.text.trees import SHAPE, heads_fault
 
 FORMATS = ("text", "tsv", "jsonl")
@@ -79,8 +78,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
         report.say(f"engine: {engine.name}")
         output = options.output and _place(options.output)
         told = options.document or DocumentOptions()
-        rules = Rules(glossary=dict(glossary.entries)) if glossary else None
-        translate_document(document, engine, search, output, told, report, rules)
+        translate_document(document, engine, search, output, told, report, glossary)
         return
     lines = _given(options, report)
     treeless = _Treeless(engine.bundle)

@@ -1,21 +1,22 @@
-"""Codes of languages as files spell them: en, EN, en_us, en-GB, de_DE.UTF-8, sr@latin."""
+"""Codes of languages as files spell them: en, EN, eng, en_us, en-GB, de_DE.UTF-8, sr@latin."""
 
 import re
 from collections.abc import Iterable, Sequence
 
 from heedful.corpora.reading import Languages
 from heedful.errors import HeedfulError
+from heedful.text.three_letters import two_letters
 
 
 def canonical(code: str) -> str:
     """One spelling for each language: small letters, the script with one capital, the region with two.
 
-    >>> [canonical(code) for code in ("EN", "en_us", "zh-hans-cn", "de_DE.UTF-8", "sr@latin")]
+    >>> [canonical(code) for code in ("ENG", "en_us", "zh-hans-cn", "de_DE.UTF-8", "sr@latin")]
     ['en', 'en-US', 'zh-Hans-CN', 'de-DE', 'sr-latin']
     """
     code = re.sub(r"\.[^@]*", "", code.strip())  # the character set of a locale
     first, *others = re.split(r"[-_@]+", code)
-    return "-".join([first.lower(), *(_part(part) for part in others if part)])
+    return "-".join([two_letters(first.lower()), *(_part(part) for part in others if part)])
 
 
 def _part(part: str) -> str:

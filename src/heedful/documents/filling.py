@@ -10,7 +10,9 @@ from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
 from heedful.engines.lines import translate_lines
 from heedful.progress import Task, counted
+from heedful.text.glossary import Glossary
 from heedful.text.spans import Rules
+from heedful.text.three_letters import two_letters
 from heedful.text.translated import Rounds, Translated, drive, together
 
 Again = Literal["", "drafts", "all"]
@@ -80,8 +82,14 @@ class Document(Protocol):
 class Texts:
     """Texts on their way through an engine; one that comes again is not translated again."""
 
-    def __init__(self, engine: Engine, search: SearchConfig | None = None, task: Task | None = None) -> None:
-        self.engine, self.search, self.task = engine, search, task
+    def __init__(
+        self,
+        engine: Engine,
+        search: SearchConfig | None = None,
+        task: Task | None = None,
+        glossary: Glossary | None = None,
+    ) -> None:
+        self.engine, self.search, self.task, self.glossary = engine, search, task, glossary
         self.incomplete = 0
         self._known: dict[tuple[bool, str], Translated] = {}
         self._ahead = 0
@@ -97,7 +105,9 @@ class Texts:
         if len(self._known) > _MOST_KNOWN:
             self._known.clear()
         new = [text for text in dict.fromkeys(texts) if (links, text) not in self._known]
-        found = translate_lines(self.engine, new, self.search, details=links, waiting=False)
+        found = translate_lines(
+            self.engine, new, self.search, details=links, waiting=False, glossary=self.glossary
+        )
         for text, translation in zip(new, found, strict=True):
             self._known[links, text] = _cleaned(translation)
             self.incomplete += not translation.complete
@@ -122,8 +132,10 @@ Write = Callable[[str], str]
 def same_language(one: str, other: str) -> bool:
     """Whether two codes may be of the same language: one may say more than the other.
 
-    >>> same_language("de", "de_DE"), same_language("pt-BR", "pt-PT"), same_language("zh-Hans", "ZH")
+    >>> same_language("deu", "de_DE"), same_language("pt-BR", "pt-PT"), same_language("zh-Hans", "ZH")
     (True, False, True)
     """
     first, second = (re.split("[-_@.]", code.lower()) for code in (one, other))
-    return all(left == right for left, right in zip(first, second, strict=False))
+    if two_letters(first[0]) != two_letters(second[0]):
+        return False
+    return all(left == right for left, right in zip(first[1:], second[1:], strict=False))

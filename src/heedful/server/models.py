@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from heedful.bundle import Bundle
+from heedful.corpora.language_codes import canonical
 from heedful.errors import HeedfulError
 from heedful.server.batching import Batcher, ServedEngine
 from heedful.server.config import ServerConfig
@@ -191,11 +192,12 @@ class Directions:
         return sorted(direction.source for direction in self if direction.target == target)
 
     def language(self, code: str) -> str:
-        """The served language that a client means: pt_br is pt-BR, and en-US is en if there is no other."""
+        """The served language that a client means: pt_br is pt-BR, fr may be fra, en-US is en if need be."""
         self.check_any()
         known = {language.casefold(): language for language in self.languages}
         wanted = _hyphenated(code).casefold()
-        found = known.get(wanted) or known.get(wanted.split("-")[0])
+        alike = {canonical(language): language for language in self.languages}
+        found = known.get(wanted) or known.get(wanted.split("-")[0]) or alike.get(canonical(code))
         if found is None:
             raise malformed(f"{code} is not supported; languages: {', '.join(self.languages)}")
         return found

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from heedful.errors import HeedfulError
 from heedful.text.spans import has_letters
+from heedful.text.three_letters import two_letters
 
 _READ = 5_000  # characters are enough to know a language
 _SHOWN = 5
@@ -48,7 +49,7 @@ def _sharing(code: str, codes: Collection[str]) -> int:
 
 def _base(code: str) -> str:
     base = code.replace("_", "-").split("-")[0].lower()
-    return _DETECTED_AS.get(base, base)
+    return _DETECTED_AS.get(base, two_letters(base))
 
 
 @cache
@@ -84,11 +85,11 @@ def language_pair(text: str) -> tuple[str, str]:
 def language_name(code: str) -> str:
     """The English name of a language; a code that is not known is its own name.
 
-    >>> language_name("en"), language_name("pt-BR"), language_name("zh-Hans"), language_name("xx")
+    >>> language_name("eng"), language_name("pt-BR"), language_name("zh-Hans"), language_name("xx")
     ('English', 'Portuguese (Brazil)', 'Chinese (Simplified)', 'xx')
     """
     base, *details = code.replace("_", "-").split("-")
-    name = _names().get(base.lower())
+    name = _names().get(two_letters(base.lower()))
     if name is None:
         return code
     shown = [_details().get(detail.lower(), detail) for detail in details if detail]

@@ -13,7 +13,10 @@ from torch import Tensor
 
 from heedful.bundle import Bundle, BundleConfig, load_parameters, named_parameters
 from heedful.config import Settings, merged
+from heedful.corpora.formats import has_lines
+from heedful.corpora.language_codes import base
 from heedful.corpora.parts import Part
+from heedful.corpora.reading import Languages
 from heedful.errors import HeedfulError
 from heedful.model.config import PLAIN, Architecture, ModelConfig
 from heedful.model.predictor import Predictor
@@ -44,6 +47,14 @@ def starting_model(folder: Path) -> Bundle:
     return bundle
 
 
+def languages_to_tune(folder: Path | None, paths: Sequence[Path]) -> Languages | None:
+    """Those of a model of one direction, for files such as memories that may hold more, or the reverse."""
+    if folder is None or not paths or has_lines(paths):
+        return None
+    config = starting_model(folder).config
+    return None if config.targets else config.languages
+
+
 def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
     """The user's files as this model reads them: its languages, its tags, and old pairs to see forgetting by.
 
@@ -52,12 +63,14 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
     bundle = starting_model(folder)
     told, own = inputs.languages, bundle.config.languages
     targets = bundle.config.targets
-    if told and own and (_odd(told[0], own[0]) or (not targets and _odd(told[1], own[1]))):
+    sources = bundle.config.sources or (own or ())[:1]
+    if told and own and (all(_odd(told[0], each) for each in sources) or _odd_target(told, bundle)):
         raise HeedfulError(
             f"these pairs are {told[0]}-{told[1]}, and the model of {folder} translates {own[0]}-{own[1]}",
             hint="name them as they are (--languages), or take a model of their languages",
         )
     tags = tuple(filter(None, [bundle.language_tag(told[1] if told and targets else "")]))
+    _check_tags(bundle, inputs.parts, folder)
     languages, trees = told or own, bundle.config.model.trees
     validated = folder / "training" / "data"
     found = [validated / name for name in ("validation.tsv", "remembered.tsv")]
@@ -67,9 +80,10 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
         (),
         own or told,
         trees=trees,
+        reading=inputs.reading,
         parts=(
             Part(inputs.training, languages, tags),
-            *(replace(part, tags=part.tags or tags, held_out=False) for part in inputs.parts),
+            *(replace(part, tags=(*tags, *part.tags), held_out=False) for part in inputs.parts),
         ),
         examined=tuple(replace(part, tags=part.tags or tags) for part in inputs.examination),
         remembered=tuple(replace(part, tags=part.tags or tags) for part in inputs.remembered)
@@ -77,9 +91,26 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
     )
 
 
+def _check_tags(bundle: Bundle, parts: Sequence[Part], folder: Path) -> None:
+    """Raise if pairs are to be tagged as the model cannot read."""
+    known = bundle.tokenizer.source.vocabulary.languages
+    unknown = [tag for part in parts for tag in part.tags if tag not in known]
+    if unknown:
+        raise HeedfulError(
+            f"the vocabulary of {folder} has no tag {unknown[0]!r}, and tags cannot be added to it",
+            hint="give back-translated pairs without a tag (--mix); or train a new model with them",
+        )
+
+
+def _odd_target(told: Languages, bundle: Bundle) -> bool:
+    """Whether a model of one direction writes another language; of several, the tag is looked for."""
+    own = bundle.config.languages
+    return bool(own and not bundle.config.targets and _odd(told[1], own[1]))
+
+
 def _odd(one: str, other: str) -> bool:
     """Whether two codes are of different languages; en-GB is English, and eng may be."""
-    first, second = (code.lower().replace("_", "-").split("-")[0] for code in (one, other))
+    first, second = map(base, (one, other))
     return len(first) == len(second) and first != second
 
 
@@ -91,6 +122,13 @@ def with_model_settings(settings: Settings) -> Settings:
     bundle = starting_model(folder)
     kept = _kept(bundle)
     _check_told(settings, kept, folder)
+    if settings.get("terms", {}).get("share") and not bundle.config.inline_terms:
+        raise HeedfulError(
+            f"the model of {folder} has not learned to read terms, and their tags cannot be added to its "
+            "vocabulary",
+            hint="train a new model with them (leave out --from); or tune without, and translate with "
+            "--glossary, which needs no training",
+        )
     if settings.get("tuning", {}).get("new_pieces"):
         for side in (bundle.tokenizer.source, bundle.tokenizer.target):
             check_extendable(side)
