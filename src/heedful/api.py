@@ -21,7 +21,7 @@ from heedful.training.initial_embeddings import check_vectors, with_lasting_vect
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
 from heedful.training.run import begin, carry_on, forget_unlearned, read_run
-from heedful.training.starting_model import inputs_to_tune, start_of, with_model_settings
+from heedful.training.starting_model import inputs_to_tune, reads_as_model, start_of, with_model_settings
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
 from heedful.training.terms import check_glossary
@@ -62,7 +62,8 @@ def train(
     if remembered and start is None:
         raise HeedfulError("only a model that is tuned has old pairs", hint="name the model: --from MODEL")
     reading = ReadingConfig.checked(settings.get("reading", {}))
-    languages = languages or languages_of(training, reading)
+    if start is None or not reads_as_model(start, training):
+        languages = languages or languages_of(training, reading)
     given = Inputs(training, _paths(validation), languages, False, trees, reading, tuple(mix), (), remembered)
     inputs = inputs_to_tune(start, given) if start and training else given
     _check_files(inputs)

@@ -90,6 +90,8 @@ def _several(options: TrainOptions, report: Reporter) -> Bundle:
         "FILES": options.files,
         "--languages": options.languages,
         "--mix": options.mix,
+        "--from": options.start_from,
+        "--old-validation": options.old_validation,
         "--task": options.task != "translate",
     }
     for name, given in wrong.items():

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from heedful.bundle import Bundle, BundleConfig, load_parameters, named_parameters
 from heedful.config import Settings, merged
+from heedful.corpora.formats import has_lines
 from heedful.corpora.parts import Part
 from heedful.errors import HeedfulError
 from heedful.model.config import PLAIN, Architecture, ModelConfig
@@ -44,6 +45,12 @@ def starting_model(folder: Path) -> Bundle:
     return bundle
 
 
+def reads_as_model(folder: Path, paths: Sequence[Path]) -> bool:
+    """Whether files say their languages inside, so that the model's two can be looked for in them."""
+    config = starting_model(folder).config
+    return bool(config.languages) and not config.targets and not has_lines(paths)
+
+
 def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
     """The user's files as this model reads them: its languages, its tags, and old pairs to see forgetting by.
 
@@ -67,6 +74,7 @@ def inputs_to_tune(folder: Path, inputs: Inputs) -> Inputs:
         (),
         own or told,
         trees=trees,
+        reading=inputs.reading,
         parts=(
             Part(inputs.training, languages, tags),
             *(replace(part, tags=part.tags or tags, held_out=False) for part in inputs.parts),
