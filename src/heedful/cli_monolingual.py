@@ -29,7 +29,7 @@ def average(
 ) -> None:
     """Average the weights of checkpoints, or of models of one shape, into a new model.
 
-    \\b
+    \b
     heedful average my-model --last 5 -o averaged -v held-out.tsv
     heedful average first-model second-model -o averaged
     """

@@ -150,6 +150,12 @@ def test_what_is_no_marian_model_is_refused(change: dict[str, Any], reason: str,
     assert not list(tmp_path.iterdir())
 
 
+def test_a_refusal_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(HeedfulError) as refused:
+        export_marian(own_model("bpe", norm="pre"), tmp_path / "out")
+    assert "ctranslate2" in refused.value.hint
+
+
 def test_words_cannot_be_cut_by_sentencepiece(tmp_path: Path) -> None:
     with pytest.raises(HeedfulError, match="words that the model does not know are cut"):
         export_marian(own_model("word"), tmp_path / "out")

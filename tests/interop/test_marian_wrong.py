@@ -51,6 +51,7 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
         changed("config.json", model_type="bert"),
         "no MarianMT model: its config.json says type 'bert'",
     ),
+    "ours": (changed("config.json", model_type=None, model={}), "a model of heedful already"),
     "causal": (changed("config.json", architectures=["MarianForCausalLM"]), "says MarianForCausalLM"),
     "cut weights": (cut("model.safetensors"), "damaged or cut short"),
     "cut json": (cut("config.json"), "config.json is no JSON"),

@@ -169,6 +169,7 @@ def test_validation_may_be_of_a_direction_that_is_not_learned(files: Path, tmp_p
         (["--direction", "en-en=FILE"], "is of no two languages"),
         (["--direction", "en-fr=FILE", "pairs.tsv"], "FILES does not go with directions"),
         (["--direction", "en-fr=FILE", "--mix", "a.tsv"], "--mix does not go with directions"),
+        (["--direction", "en-fr=FILE", "--from", "model"], "--from does not go with directions"),
         (["--direction", "en-fr=FILE", "--task", "mask"], "--task does not go with directions"),
         (["--direction", "en-fr=FILE", "-v", "en-it=FILE"], "en-it cannot be validated"),
         (["--direction", "en-fr=FILE", "-v", "FILE"], "cannot read the direction"),

@@ -14,9 +14,12 @@ from heedful.bundle import Bundle, read_tensors
 from heedful.commands.training import TrainOptions, mixed_part, train_command
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.parts import Part
+from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.training.batch import new_batch
+from heedful.training.inputs import Inputs
+from heedful.training.starting_model import inputs_to_tune, reads_as_model
 from tests.conftest import run_heedful
 
 QUIET = Reporter(quiet=True)
@@ -238,6 +241,20 @@ def test_what_the_command_line_refuses(files: Path, tmp_path: Path) -> None:
         train_command(options, QUIET)
     with pytest.raises(HeedfulError, match="no share"):
         mixed_part("general.tsv:1.5")
+
+
+def test_the_languages_of_the_model_are_found_in_a_memory_of_more(files: Path) -> None:
+    memory = files / "three.tmx"
+    variants = {"fr": "chien", "de-DE": "Hund", "en-GB": "dog"}
+    told = "".join(f'<tuv xml:lang="{code}"><seg>{word}</seg></tuv>' for code, word in variants.items())
+    memory.write_text(f'<tmx version="1.4"><header srclang="fr"/><body><tu>{told}</tu></body></tmx>')
+    assert reads_as_model(files / "base", [memory])
+    assert not reads_as_model(files / "base", [files / "new.tsv"])
+    skipping = ReadingConfig(malformed="skip")
+    inputs = inputs_to_tune(files / "base", Inputs((memory,), reading=skipping))
+    assert inputs.reading == skipping
+    (part,) = inputs.corpus
+    assert [(each.source, each.target) for each in inputs.records(part)] == [("dog", "Hund")]
 
 
 def test_what_is_for_tuning_only(files: Path, tmp_path: Path) -> None:

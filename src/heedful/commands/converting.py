@@ -21,8 +21,8 @@ ALIKE = CleaningConfig(max_characters=0, max_ratio=0)
 
 def convert_corpus(given: CorpusInput, output: Path, form: str | None) -> list[str]:
     """Write the pairs in another format; returns a report."""
-    form = _form(output, form)
     check_files(given.paths, output)
+    form = _form(output, form)
     given.check_settings()
     reading = given.reading()
     if reading.languages is None and form in LANGUAGES_NEEDED:

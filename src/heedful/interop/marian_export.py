@@ -46,7 +46,10 @@ def export_marian(bundle: Bundle, folder: Path) -> None:
     """Write the folder, which appears whole or not at all."""
     reason = why_not(bundle)
     if reason:
-        raise HeedfulError(f"this cannot be a MarianMT model: {reason}")
+        raise HeedfulError(
+            f"this cannot be a MarianMT model: {reason}",
+            hint="train it with that setting, or export --to ctranslate2, argos or onnx",
+        )
     with built_aside(folder) as aside:
         aside.mkdir()
         _write(bundle, aside)

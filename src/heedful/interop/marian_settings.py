@@ -45,6 +45,8 @@ def check_architecture(config: Mapping[str, Any]) -> None:
     kind, names = config.get("model_type"), config.get("architectures") or ["MarianMTModel"]
     if kind != "marian" or "MarianMTModel" not in names:
         found = f"type {kind!r}" if kind != "marian" else str(names[0])
+        if kind is None and "model" in config:
+            raise HeedfulError("this is a model of heedful already", hint="heedful translate works on it")
         raise HeedfulError(
             f"this is no MarianMT model: its config.json says {found}",
             hint="heedful import reads the Helsinki-NLP/opus-mt models and their kin",
