@@ -48,7 +48,8 @@ def evaluate_command(
     terms = read_glossary(glossary) if glossary else None
     loaded = load(models, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, others)
-    bundle = _directed(loaded.bundle, settled.language, read, pairs)
+    named = languages or (languages_of(pairs, told) if loaded.bundle.config.targets else None)
+    bundle = _directed(loaded.bundle, settled.language, read, named)
     config = bundle.config
     reading = Reading(languages or config.languages, told)
     if config.model.trees:
@@ -83,12 +84,11 @@ def evaluate_command(
     ]
 
 
-def _directed(bundle: Bundle, language: str, read: str, paths: Sequence[Path]) -> Bundle:
-    """The model for the languages of these files: as told, or as their names say, or the usual ones."""
+def _directed(bundle: Bundle, language: str, read: str, named: Languages | None) -> Bundle:
+    """The model for the languages of these files: as told, or as the files say, or the usual ones."""
     told = language or bundle.language_tag() or (bundle.config.languages or ("", ""))[1]
     if read and not told:
         raise HeedfulError("this model does not say its languages: --from has no effect", hint="leave it out")
-    named = languages_of(paths)
     source = named[0] if named and named[1] == told and (named in bundle.config.offered) else ""
     return bundle.writing(told, read or source)
 
