@@ -47,6 +47,13 @@ def test_training_and_evaluating(memory: Path, tmp_path: Path) -> None:
     write_pairs([("la rue", "the street"), ("un animal", "an animal")], test, "xliff", ("fr", "en"))
     done = run_heedful("evaluate", model, test, "--set", "reading.malformed=skip", "--set", "search.beam=1")
     assert "2 pairs, beam 1" in done.out, done.err
+    three = '<tmx version="1.4"><header srclang="de"/><body><tu>' + "".join(
+        f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>'
+        for code, text in (("de", "ein Tier"), ("fr", "un animal"), ("en", "an animal"))
+    )
+    (tmp_path / "three.tmx").write_text(f"{three}</tu><tu><tuv")  # cut off, and of more languages
+    done = run_heedful("evaluate", model, tmp_path / "three.tmx", "--set", "reading.malformed=skip")
+    assert "1 pairs" in done.out, done.err
     wrong = run_heedful("evaluate", model, test, "--set", "reading.malformed=hop")
     assert "'hop' should be 'stop' or 'skip'" in wrong.err
     told = run_heedful("evaluate", model, test, "--languages", "en-de")

@@ -248,7 +248,8 @@ def _read_config(folder: Path) -> BundleConfig:
     path = folder / "config.json"
     if not folder.exists():
         raise HeedfulError(
-            f"there is no folder {folder}", hint="the model folder comes first, then the text or files"
+            f"there is no folder {folder}",
+            hint="a model folder is wanted here, as train writes it; texts and files come after it",
         )
     if not path.is_file():
         unfinished = (folder / "training").is_dir()

@@ -9,7 +9,7 @@ from heedful.bundle import Bundle, BundleConfig
 from heedful.commands.options import engine_name, one_line, reading_settings, search_settings
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean
 from heedful.corpora.formats import check_inputs, check_room_for_heads, languages_of, read_pairs
-from heedful.corpora.reading import Languages, Reading, Record
+from heedful.corpora.reading import Languages, Reading, ReadingConfig, Record
 from heedful.corpora.terms import read_glossary
 from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine, Translation
@@ -48,7 +48,7 @@ def evaluate_command(
     terms = read_glossary(glossary) if glossary else None
     loaded = load(models, device=device, engine=engine_name(engine))
     settled = search_settings(loaded.bundle.config.search, search, others)
-    bundle = _directed(loaded.bundle, settled.language, languages, read, pairs)
+    bundle = _directed(loaded.bundle, settled.language, languages, read, pairs, told)
     config = bundle.config
     settled = settled.model_copy(update={"language": config.search.language})
     reading = Reading(languages or config.languages, told)
@@ -85,7 +85,12 @@ def evaluate_command(
 
 
 def _directed(
-    bundle: Bundle, language: str, languages: Languages | None, read: str, paths: Sequence[Path]
+    bundle: Bundle,
+    language: str,
+    languages: Languages | None,
+    read: str,
+    paths: Sequence[Path],
+    reading: ReadingConfig,
 ) -> Bundle:
     """The model for the languages of these files: as told, or as the files say, or the usual ones."""
     config = bundle.config
@@ -96,7 +101,7 @@ def _directed(
         raise HeedfulError("this model does not say its languages: --from has no effect", hint="leave it out")
     if read or sum(target == told for _, target in config.offered) < 2:
         return bundle.writing(told, read)
-    named = languages or languages_of(paths)
+    named = languages or languages_of(paths, reading)
     return bundle.writing(told, named[0] if named and named[1] == told and named in config.offered else "")
 
 

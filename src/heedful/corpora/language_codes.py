@@ -78,7 +78,7 @@ def swapped(told: Languages | None, source: str, target: str, name: str) -> bool
     if _fit(told, target, source):
         return True
     raise HeedfulError(
-        f"{name} is {source or 'unknown'} to {target or 'unknown'}, not {told[0]} to {told[1]}",
+        f"{name} is {source or 'any language'} to {target or 'any'}, not {told[0]} to {told[1]}",
         hint="leave it out, or name its languages: --languages "
         f"{source or 'source'}{':' if '-' in source + target else '-'}{target or 'target'}",
     )
