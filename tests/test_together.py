@@ -10,6 +10,7 @@ import heedful
 from heedful.commands.evaluate import evaluate_command
 from heedful.commands.training import TrainOptions, back_translated_part, train_command
 from heedful.corpora.formats import write_tsv
+from heedful.corpora.grammar import generate
 from heedful.corpora.parts import Part
 from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
@@ -18,7 +19,7 @@ from heedful.text import three_letters
 from heedful.training.inputs import Inputs
 from heedful.training.starting_model import inputs_to_tune, languages_to_tune
 from tests.conftest import run_heedful
-from tests.several import new_bundle, saved
+from tests.several import LEARNED, new_bundle, saved
 
 QUIET = Reporter(quiet=True)
 MEMORY = """<?xml version="1.0" encoding="UTF-8"?>
@@ -135,6 +136,41 @@ def test_any_source_of_a_model_of_several_is_tuned(base: Path) -> None:
     assert (part.languages, part.tags) == (("fr", "de"), ("de",))
     with pytest.raises(HeedfulError, match="these pairs are it-de"):
         inputs_to_tune(base / "model", Inputs((base / "memory.tmx",), languages=("it", "de")))
+
+
+TUNED_IN_A_SECOND = {
+    "training": {"updates": 2, "validate_every": 2, "held_out": 10, "bleu_sentences": 0, "threads": 1}
+}
+
+
+def test_a_direction_is_learned_by_tuning(base: Path) -> None:
+    pairs = [(pair.target, pair.target.upper()) for pair in generate(80)]
+    write_tsv(pairs, base / "new.tsv")
+    tuned = heedful.train(
+        base / "new.tsv",
+        base / "tuned",
+        start_from=base / "model",
+        languages=("fr", "de"),
+        settings=TUNED_IN_A_SECOND,
+        report=QUIET,
+    )
+    config = tuned.bundle.config
+    assert config.directions == (*LEARNED, ("fr", "de"))
+    assert config.targets == ("de", "en", "fr")
+
+
+def test_old_pairs_must_leave_something_to_learn(base: Path) -> None:
+    write_tsv([(pair.source, pair.target) for pair in generate(80)], base / "same.tsv")
+    with pytest.raises(HeedfulError, match="nothing is left to learn from"):
+        heedful.train(
+            base / "same.tsv",
+            base / "nothing",
+            start_from=base / "model",
+            languages=("en", "fr"),
+            old_validation=base / "same.tsv",
+            settings=TUNED_IN_A_SECOND,
+            report=QUIET,
+        )
 
 
 @pytest.mark.parametrize("option", ["start_from", "old_validation"])

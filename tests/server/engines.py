@@ -29,6 +29,7 @@ class FakeEngine:
             config=SimpleNamespace(search=SearchConfig(), languages=languages, targets=()),
             tokenizer=SimpleNamespace(source=source),
         )
+        self.bundle.writing = lambda language: self.bundle  # of one direction
 
     def segments(self, text: str) -> list[Segment]:
         return split_sentences(text) if text.strip() else [Segment("", text)]

@@ -1,6 +1,7 @@
 """All parts of a corpus cleaned into one file, and divided: pairs to learn from, pairs to be examined on."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -169,7 +170,13 @@ def remembered_pairs(
     if inputs.remembered:
         pairs = _old_pairs(inputs, cleaning)
         sources = {split_hash(pair.source) for pair in pairs}
-        leaked = sum(learns(pair) and split_hash(pair.source) in sources for pair in corpus.pairs())
+        known = Counter(split_hash(pair.source) in sources for pair in corpus.pairs() if learns(pair))
+        leaked = known[True]
+        if not known[False]:
+            raise HeedfulError(
+                f"nothing is left to learn from: the old pairs, {_names(inputs.remembered)}, have it all",
+                hint="give old pairs that are not among the new ones",
+            )
         notes = [f"old pairs: {len(pairs):,} of {_names(inputs.remembered)}"]
         notes += [f"left out {counted(leaked, f'training {inputs.unit}')} that they have too"] * (leaked > 0)
         return lambda pair: learns(pair) and split_hash(pair.source) not in sources, pairs, notes

@@ -7,6 +7,7 @@ MODEL/training/        run.json, data/, arithmetic.json, metrics.jsonl, checkpoi
 import math
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -18,7 +19,7 @@ from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
-from heedful.corpora.parts import Part
+from heedful.corpora.parts import Direction, Part
 from heedful.corpora.reading import ReadingConfig
 from heedful.errors import HeedfulError
 from heedful.files import locked, read_json, write_json
@@ -211,6 +212,7 @@ def _bundle_config(run: Run, folder: Path) -> BundleConfig:
             "longest_source": max(longest, start.longest_source),
             "by_sentence": start.by_sentence and by_sentence,
             "languages": start.languages or prepared.tokenizer.languages,
+            "directions": _learned(start, prepared.directions),
         }
         return start.model_copy(update=changes)
     return BundleConfig(
@@ -226,6 +228,11 @@ def _bundle_config(run: Run, folder: Path) -> BundleConfig:
         inline_terms=prepared.config.terms.share > 0,
         taught_head=(taught.layer, taught.head) if taught.links else None,
     )
+
+
+def _learned(start: BundleConfig, new: Sequence[Direction]) -> tuple[Direction, ...]:
+    """The directions of a model that says them, and those it was tuned on."""
+    return tuple(dict.fromkeys((*start.directions, *new))) if start.directions else ()
 
 
 def _choose_weights(run: Run) -> str:
