@@ -150,7 +150,7 @@ def tuned(size: CorpusSize, asked: RunConfig, speed: float, *, choosing: bool) -
         f"tuning {asked.tuning.start_from} on {counted(size.pairs, size.unit)}: "
         f"{f'{epochs} epochs ' if choosing else ''}"
         f"{f'or {_minutes(minutes)} ' if minutes and choosing else ''}{'at most, ' if choosing else ''}"
-        f"learning rate up to {rate:.2g}, batches of {batch:,} tokens"
+        f"learning rate up to {told.rate or rate:.2g}, batches of {batch:,} tokens"
     )
     return {"batches": {"tokens": batch}, "training": training}, reason
 

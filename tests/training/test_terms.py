@@ -154,8 +154,9 @@ def test_the_command_makes_a_model_that_reads_terms(grammar_pairs: Path, tmp_pat
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"terms": {"glossary": "missing.tsv", "share": 0.1}}, "missing.tsv"),
+        ({"terms": {"glossary": "missing.tsv", "share": 0.1}, "tokenizer": {"joint": True}}, "missing.tsv"),
         ({"terms": {"glossary": "x.tsv"}}, "a glossary alone teaches no copying"),
+        ({"terms": {"share": 0.1}, "tokenizer": {"joint": False}}, "the same pieces on both sides"),
         ({"terms": {"share": 0.1}, "model": {"positions": "tree"}}, "reads terms inside a source"),
     ],
 )

@@ -169,6 +169,11 @@ class RunConfig(Config):
             raise ValueError(
                 "only a translator without trees reads terms inside a source\nleave out terms.share"
             )
+        if self.terms.share and not self.tokenizer.joint:
+            raise ValueError(
+                "terms inside a source are copied, which needs the same pieces on both sides\n"
+                "set tokenizer.joint=true"
+            )
         if self.terms.share and self.training.encoder_from:
             raise ValueError(
                 "the vocabulary of training.encoder_from has no tags for terms\nleave out one of the two"
