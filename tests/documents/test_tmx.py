@@ -58,6 +58,12 @@ def test_memory_by_hand(tmp_path: Path) -> None:
     assert re.sub(r'\s*<tuv xml:lang="fr".*?</tuv>', "", text, flags=re.DOTALL) == old
 
 
+def test_the_language_is_called_as_the_file_calls_it(tmp_path: Path) -> None:
+    source = tmp_path / "m.tmx"
+    source.write_text(MEMORY.replace('<tuv xml:lang="fr"><seg/></tuv>', ""))
+    assert len(variants(filled(source), "FR-fr")) == 4  # one of a person, three of the machine
+
+
 def test_again(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
     source.write_text(MEMORY)

@@ -24,6 +24,8 @@ class TmxDocument(XmlDocument):
 
     kind = "TMX"
     unit_names = frozenset({"tu"})
+    spelled = ""
+    """The target language as the file calls it, such as de-DE, once a unit that has it was seen."""
 
     def look(self, element: Element) -> None:
         """The header says the source language."""
@@ -43,6 +45,9 @@ class TmxDocument(XmlDocument):
             yield False
             return
         old = _of_language([each for each in variants if each is not source], wishes.target)
+        if old:  # units are gone through once to be counted: all is seen before anything is written
+            exact = _language(old).lower() == wishes.target.lower()
+            self.spelled = _language(old) if exact or not self.spelled else self.spelled
         if old and visible(file, old.child("seg")) and not wishes.redoes(_is_draft(old)):
             yield True
         else:
@@ -56,7 +61,7 @@ class TmxDocument(XmlDocument):
         prefix, inner = prefix_of(file, variant), blank_before(file, segment.source)
         outer = blank_before(file, variant)
         text = (
-            f'<{prefix}tuv {language}="{attribute(wishes.target)}" creationtool="{NAME}" '
+            f'<{prefix}tuv {language}="{attribute(self.spelled or wishes.target)}" creationtool="{NAME}" '
             f'creationtoolversion="{heedful.__version__}" creationid="{NAME}">'
             f'{inner}<{prefix}prop type="x-machine-translated">yes</{prefix}prop>'
             f"{inner}<{prefix}seg>{content}</{prefix}seg>{outer if inner else ''}</{prefix}tuv>"
