@@ -189,7 +189,7 @@ def test_a_setting_that_cannot_be_is_refused(folder: Path) -> None:
 
 def test_a_folder_that_is_no_model(tmp_path: Path) -> None:
     assert "heedful train" in refused(tmp_path, "not a model folder: it has no config.json")
-    assert "comes first" in refused(tmp_path / "nowhere", "there is no folder")
+    assert "come after it" in refused(tmp_path / "nowhere", "there is no folder")
 
 
 def test_a_training_that_has_not_ended(tmp_path: Path) -> None:

@@ -47,12 +47,13 @@ class TestDirections:
             found.find("fr", "en")
 
     @pytest.mark.parametrize(
-        ("code", "language"), [("en", "en"), ("EN-us", "en"), ("en_GB", "en"), ("PT-br", "pt-BR")]
+        ("code", "language"),
+        [("en", "en"), ("EN-us", "en"), ("en_GB", "en"), ("eng", "en"), ("PT-br", "pt-BR")],
     )
     def test_codes(self, code: str, language: str) -> None:
         assert new_directions(("en", "pt-BR")).language(code) == language
 
-    @pytest.mark.parametrize("code", ["xx", "", "-", "pt", "e", "eng", "auto"])
+    @pytest.mark.parametrize("code", ["xx", "", "-", "pt", "e", "engl", "auto"])
     def test_unknown_codes(self, code: str) -> None:
         with pytest.raises(RefusedError):
             new_directions(("en", "pt-BR")).language(code)

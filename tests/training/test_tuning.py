@@ -19,7 +19,7 @@ from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.training.batch import new_batch
 from heedful.training.inputs import Inputs
-from heedful.training.starting_model import inputs_to_tune, reads_as_model
+from heedful.training.starting_model import inputs_to_tune, languages_to_tune
 from tests.conftest import run_heedful
 
 QUIET = Reporter(quiet=True)
@@ -248,10 +248,10 @@ def test_the_languages_of_the_model_are_found_in_a_memory_of_more(files: Path) -
     variants = {"fr": "chien", "de-DE": "Hund", "en-GB": "dog"}
     told = "".join(f'<tuv xml:lang="{code}"><seg>{word}</seg></tuv>' for code, word in variants.items())
     memory.write_text(f'<tmx version="1.4"><header srclang="fr"/><body><tu>{told}</tu></body></tmx>')
-    assert reads_as_model(files / "base", [memory])
-    assert not reads_as_model(files / "base", [files / "new.tsv"])
+    assert languages_to_tune(files / "base", [memory]) == ("en", "de")
+    assert languages_to_tune(files / "base", [files / "new.tsv"]) is None
     skipping = ReadingConfig(malformed="skip")
-    inputs = inputs_to_tune(files / "base", Inputs((memory,), reading=skipping))
+    inputs = inputs_to_tune(files / "base", Inputs((memory,), languages=("en", "de"), reading=skipping))
     assert inputs.reading == skipping
     (part,) = inputs.corpus
     assert [(each.source, each.target) for each in inputs.records(part)] == [("dog", "Hund")]

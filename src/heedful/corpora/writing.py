@@ -84,16 +84,16 @@ def write_po(pairs: Pairs, file: BinaryIO, languages: Languages) -> int:
     for source, target in pairs:
         seen[source] += 1
         context = None if seen[source] == 1 else f"number {seen[source]}"
-        ended = _with_edges_of(source, target)
+        ended = with_edges_of(source, target)
         catalogue.append(polib.POEntry(msgid=source, msgstr=ended, msgctxt=context))
     file.write(f"{catalogue}\n".encode())
     return len(catalogue)
 
 
-def _with_edges_of(source: str, target: str) -> str:
+def with_edges_of(source: str, target: str) -> str:
     """The target, which begins and ends with a new line where the source does, as msgfmt wants it.
 
-    >>> _with_edges_of("Done\\n", "\\nFertig"), _with_edges_of("\\nDone", "\\n\\nFertig")
+    >>> with_edges_of("Done\\n", "\\nFertig"), with_edges_of("\\nDone", "\\n\\nFertig")
     ('Fertig\\n', '\\n\\nFertig')
     """
     if source.startswith("\n") != target.startswith("\n"):
