@@ -45,7 +45,7 @@ CHOICES: dict[str, tuple[str | bool, ...]] = {
     "activation": ("relu", "gelu", "silu"),
 }
 """Settings of a model of which only these values can be expressed."""
-EXPRESSED = frozenset(
+EXPRESSED = expressible.WITHOUT_EFFECT | frozenset(
     {
         "width",
         "heads",
@@ -63,14 +63,6 @@ EXPRESSED = frozenset(
         "scale_embeddings",
         "tie_output",  # the output layer and the embeddings are written out, shared or not
         "joint",
-        "dropout",  # of training only
-        "attention_dropout",
-        "activation_dropout",
-        "block",  # of attention that cannot be expressed anyway
-        "window_blocks",
-        "global_blocks",
-        "random_blocks",
-        "projected_length",
     }
 )
 """Settings of which every value can be expressed."""

@@ -7,6 +7,22 @@ from heedful.model.config import ModelConfig
 
 Choices = Mapping[str, tuple[str | bool, ...]]
 """Settings of a model of which only some values can be expressed."""
+WITHOUT_EFFECT = frozenset(
+    {
+        "dropout",  # of training only
+        "attention_dropout",
+        "activation_dropout",
+        "block",  # of attention that no format expresses
+        "window_blocks",
+        "global_blocks",
+        "random_blocks",
+        "projected_length",
+    }
+)
+"""Settings that change nothing in a model with full attention that is not trained any more.
+
+What else a format can express is its own list: a new setting has to be thought about for each of them.
+"""
 
 
 def why_not(program: str, config: ModelConfig, choices: Choices, every: frozenset[str]) -> str:

@@ -33,7 +33,7 @@ CHOICES: dict[str, tuple[str | bool, ...]] = {
     "decoder_attention": ("full",),
 }
 """Settings of a model of which only these values can be expressed."""
-EXPRESSED = frozenset(
+EXPRESSED = expressible.WITHOUT_EFFECT | frozenset(
     {
         "width",
         "heads",
@@ -55,14 +55,6 @@ EXPRESSED = frozenset(
         "output_bias",
         "scale_embeddings",
         "joint",
-        "dropout",  # of training only
-        "attention_dropout",
-        "activation_dropout",
-        "block",  # of attention that cannot be expressed anyway
-        "window_blocks",
-        "global_blocks",
-        "random_blocks",
-        "projected_length",
     }
 )
 """Settings of which every value can be expressed."""
