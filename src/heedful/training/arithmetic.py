@@ -60,7 +60,7 @@ def arithmetic_of(
     """
     path, plan = learner.folder / FILE, learner.plan
     on_cpu = learner.model.output.weight.device.type == "cpu"
-    told = group.size if group.size > 1 else processes
+    told = group.size if group.given else processes
     if path.exists():
         kept = _read(path)
         return _with_processes(kept, told, group, threads) if on_cpu else _alone(kept)
@@ -70,7 +70,8 @@ def arithmetic_of(
             hint="for several GPUs: torchrun --nproc-per-node gpu -m heedful train ...",
         )
     chosen = _chosen(learner, group, threads, report, told or plan.settings.processes)
-    write_json(path, chosen.model_dump())
+    # Who is given by torchrun today may not be there tomorrow.
+    write_json(path, (_alone(chosen) if group.given else chosen).model_dump())
     return chosen
 
 

@@ -80,6 +80,9 @@ class Order(NamedTuple):
 class Group:
     """Of one process, unless told otherwise: then orders and sums have nowhere to go."""
 
+    given = False
+    """Whether torchrun has started it: then this process starts no others."""
+
     def __init__(self, rank: int = 0, size: int = 1, neighbours: int = 1, silence: float = 300.0) -> None:
         self.rank, self.size, self.silence = rank, size, silence
         self.neighbours = neighbours
@@ -162,11 +165,14 @@ def group_of_torchrun(device: torch.device, silence: float) -> Iterator[Group]:
     """The group that torchrun has started, or this process alone."""
     size = int(os.environ.get("WORLD_SIZE", "1")) if under_torchrun() else 1
     if size == 1:
-        yield Group()
+        group = Group()
+        group.given = under_torchrun()
+        yield group
         return
     with talking_over(_interface_to(os.environ["MASTER_ADDR"])):
         init_process_group(device, silence)
     group = Group(dist.get_rank(), size, int(os.environ["LOCAL_WORLD_SIZE"]), silence)
+    group.given = True
     try:
         yield group
         if group.rank == 0:

@@ -193,7 +193,10 @@ def _carried_on(
         report.say("all updates were done already; writing the model again")
     else:
         group = together.group
-        train_to_end(run, arithmetic_of(run.learner, group, threads, report, together.processes), group)
+        arithmetic = arithmetic_of(run.learner, group, threads, report, together.processes)
+        if arithmetic.processes > 1:
+            report.say(f"training in {arithmetic}")
+        train_to_end(run, arithmetic, group)
     return _finished(run, folder)
 
 

@@ -1,0 +1,215 @@
+"""Groups of processes under torchrun: the same curve as one process, through the loss of any of them."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from heedful.bundle import read_tensors
+from heedful.training.batch import Batch, new_batch
+from heedful.training.checkpoint import checkpoints, read_state
+from tests.conftest import quick_train_words, run_heedful
+
+SAME = ("--set", "model.dropout=0", "--set", "model.attention_bias=false")
+"""Without dropout, which differs from rank to rank, processes differ in rounding only; and without biases of
+keys, whose true gradient is zero: Adam would blow up the rounding."""
+LONGER = ("--set", "training.updates=300", "--set", "training.validate_every=100")
+START = [
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "20"),
+    *("--monitor-interval", "0.5", "--nproc-per-node"),
+]
+
+
+def start(size: int, *words: str) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [*START, str(size), "-m", "heedful", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def torchrun(size: int, *words: str) -> str:
+    """Run to the end; what all processes have said."""
+    process = start(size, *words)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    return said
+
+
+def losses(folder: Path) -> list[tuple[int, float]]:
+    lines = map(json.loads, (folder / "training" / "metrics.jsonl").read_text().splitlines())
+    return [(line["update"], line["loss"]) for line in lines if "tokens" in line]
+
+
+def validation(folder: Path) -> list[float]:
+    """The loss of each examination: a pair too many or too few on the way would show."""
+    lines = map(json.loads, (folder / "training" / "metrics.jsonl").read_text().splitlines())
+    return [line["validation_loss"] for line in lines if "validation_loss" in line]
+
+
+def check_alike(folder: Path, expected: Path) -> None:
+    """The same curve and the same weights, to float tolerance."""
+    ours, theirs = losses(folder), losses(expected)
+    assert [update for update, _ in ours] == [update for update, _ in theirs]
+    assert [loss for _, loss in ours] == pytest.approx([loss for _, loss in theirs], rel=1e-5)
+    check_weights(folder, expected)
+
+
+def check_weights(folder: Path, expected: Path) -> None:
+    weights = [read_tensors(path / "weights.safetensors") for path in (folder, expected)]
+    for name, tensor in weights[0].items():
+        torch.testing.assert_close(tensor, weights[1][name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One process, two batches to an update."""
+    folder = tmp_path_factory.mktemp("alone") / "model"
+    words = [*quick_train_words(grammar_pairs, folder), *SAME, "--set", "training.accumulate=2"]
+    assert run_heedful(*words).status == 0
+    return folder
+
+
+@pytest.mark.parametrize(("size", "parallel"), [(4, "sum"), (2, "ddp"), (2, "fsdp")])
+def test_the_curve_of_one_process(
+    grammar_pairs: Path, alone: Path, tmp_path: Path, size: int, parallel: str
+) -> None:
+    words = [*quick_train_words(grammar_pairs, tmp_path / "model"), *SAME]
+    told = ["--set", "training.accumulate=2", "--set", f"training.parallel={parallel}"]
+    said = torchrun(size, *words, *told)
+    assert said.count("model written to") == 1  # by the leader
+    check_alike(tmp_path / "model", alone)
+
+
+@pytest.fixture(scope="module")
+def long_alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("long") / "model"
+    assert run_heedful(*quick_train_words(grammar_pairs, folder), *SAME, *LONGER).status == 0
+    return folder
+
+
+def ranks_of(launcher: int) -> list[int]:
+    """Processes that torchrun has started, by rank."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            rank = re.search(rb"(?:^|\0)RANK=(\d+)", (path / "environ").read_bytes())
+        except (OSError, IndexError):
+            continue
+        if parent == launcher and rank:
+            found[int(rank[1])] = int(path.name)
+    return [found[rank] for rank in sorted(found)]
+
+
+def wait_for_update(folder: Path, update: int, process: "subprocess.Popen[str]") -> None:
+    metrics, until = folder / "training" / "metrics.jsonl", time.monotonic() + 200
+    while time.monotonic() < until and process.poll() is None:
+        if metrics.exists() and any(number >= update for number, _ in _whole_lines(metrics)):
+            return
+        time.sleep(0.02)
+    raise AssertionError(f"update {update} was never reached")
+
+
+def _whole_lines(metrics: Path) -> list[tuple[int, float]]:
+    found = []
+    for line in metrics.read_text().splitlines():
+        try:
+            values = json.loads(line)
+            found.append((values["update"], values.get("loss", 0.0)))
+        except ValueError:
+            break
+    return found
+
+
+def test_a_lost_rank_restarts_the_group(grammar_pairs: Path, long_alone: Path, tmp_path: Path) -> None:
+    """When another is lost, the leader has saved what it had; if itself, all go on from its last."""
+    folder = tmp_path / "model"
+    process = start(2, *quick_train_words(grammar_pairs, folder), *SAME, *LONGER)
+    for update, rank in ((110, 1), (210, 0)):
+        wait_for_update(folder, update, process)
+        os.kill(ranks_of(process.pid)[rank], signal.SIGKILL)
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    first, second = map(int, re.findall(r"going on from update (\d+)", said))
+    assert first >= 110
+    assert 200 <= second < 300
+    assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
+
+
+def test_another_number_of_processes_goes_on_at_the_same_pair(
+    grammar_pairs: Path, long_alone: Path, tmp_path: Path
+) -> None:
+    """Three under torchrun, asked to stop; two that the command starts; and one."""
+    folder = tmp_path / "model"
+    process = start(3, *quick_train_words(grammar_pairs, folder), *SAME, *LONGER)
+    wait_for_update(folder, 30, process)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    saved = int(checkpoints(folder / "training" / "checkpoints")[-1].name)
+    assert 30 <= saved < 300
+    stopped = subprocess.Popen(
+        [sys.executable, "-m", "heedful", "train", "--resume", str(folder), "--processes", "2"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for_update(folder, saved + 40, stopped)
+    stopped.send_signal(signal.SIGINT)
+    assert f"going on from update {saved}" in stopped.communicate(timeout=120)[1]
+    done = run_heedful("train", "--resume", folder, "--processes", "1")
+    assert done.status == 0, done.err
+    assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
+
+
+def test_a_batch_that_does_not_fit_is_split(grammar_pairs: Path, tmp_path: Path) -> None:
+    """All pairs in one batch, in a process that may not have the memory for it."""
+    told = [
+        *("--set", "batches.tokens=30000", "--set", "batches.sentences=0"),
+        *("--set", "model.feed_forward_width=8192", "--set", "training.precision=float32"),
+        *("--set", "training.updates=2", "--set", "training.validate_every=2", *SAME),
+    ]
+    whole, split = tmp_path / "whole", tmp_path / "split"
+    assert run_heedful(*quick_train_words(grammar_pairs, whole), *told).status == 0
+    words = [sys.executable, "-m", "heedful", *quick_train_words(grammar_pairs, split), *told]
+    done = subprocess.run(
+        ["prlimit", f"--data={1200 << 20}", *words],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "did not fit in memory and was split" in done.stderr
+    last = checkpoints(split / "training" / "checkpoints")[-1]
+    assert read_state(last).splits >= 2
+    check_weights(split, whole)
+
+
+def test_halves_have_the_links_of_their_sentences() -> None:
+    links = torch.tensor([[0, 1, 0], [1, 0, 1], [2, 1, 1]])
+    batch = new_batch([[3], [4, 5], [6]], [[7], [8], [9]])
+    first, second = Batch(batch.source, batch.before, batch.target, links).halves()
+    assert (len(first.source), len(second.source)) == (1, 2)
+    assert first.links is not None
+    assert first.links.tolist() == [[0, 1, 0]]
+    assert second.links is not None
+    assert second.links.tolist() == [[0, 0, 1], [1, 1, 1]]
+    assert first.tokens + second.tokens == batch.tokens
+
+
+def test_a_rate_that_breaks_the_weights_is_stopped(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Every update after the first is skipped, until there are too many."""
+    told = ["--set", "training.rate=1e30", "--set", "training.warmup=1", "--set", "training.most_skipped=3"]
+    done = run_heedful(*quick_train_words(grammar_pairs, tmp_path / "model"), *told)
+    assert done.status == 1
+    assert done.err.count("is skipped: loss or gradient is no number") == 3
+    assert "in 4 updates in a row" in done.err
+    assert "lower training.rate" in done.err
