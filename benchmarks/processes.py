@@ -1,0 +1,142 @@
+"""One process with all threads against as many processes with one each, and the ways to share the work.
+
+    python benchmarks/processes.py [--sizes tiny,base] [--rounds 3] [--seconds 10] [--precision float32]
+
+Every round runs every way once, in turn, on the same updates of the same run, so that a busy minute hits
+each. What counts are target tokens a second of the wall clock; the first update of each does not.
+"""
+
+import argparse
+import json
+import random
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+import heedful
+from heedful.corpora.formats import write_tsv
+from heedful.model.family import new_model
+from heedful.process import prepare as prepare_process
+from heedful.progress import Reporter
+from heedful.training.devices import available_cores
+from heedful.training.group import Group
+from heedful.training.plan import Plan
+from heedful.training.preparation import load_prepared
+from heedful.training.team import team
+from heedful.training.update import new_optimizer
+from heedful.training.worker import Learner
+
+QUIET = Reporter(quiet=True)
+VOCABULARY = {"tiny": 8_000, "base": 37_000}
+TOKENS = {"tiny": 4_096, "base": 4_096}
+PAIRS, WORDS = 20_000, 60_000
+
+
+def main() -> None:
+    options = _options()
+    prepare_process()
+    cores = available_cores()
+    ways = {f"1 process x {cores} threads": (1, "sum")} | {
+        f"{cores} processes x 1 thread, {way}": (cores, way) for way in ("sum", "ddp", "fsdp")
+    }
+    with tempfile.TemporaryDirectory(prefix="processes-") as scratch:
+        pairs = Path(scratch) / "pairs.tsv"
+        write_tsv(_made_up(), pairs)
+        for size in options.sizes.split(","):
+            runs = {
+                way: _prepared(pairs, Path(scratch) / size / way, size, way) for way in ("sum", "ddp", "fsdp")
+            }
+            speeds: dict[str, list[float]] = {name: [] for name in ways}
+            for _ in range(options.rounds):
+                for name, (processes, way) in ways.items():
+                    speeds[name].append(
+                        _speed(runs[way], processes, cores // processes, options.precision, options.seconds)
+                    )
+            first = statistics.median(speeds[next(iter(ways))])
+            for name, found in speeds.items():
+                middle = statistics.median(found)
+                print(f"{size:5} {name:30} {middle:8,.0f} tokens/s  {middle / first:5.2f}x", flush=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--sizes", default="tiny,base")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each way in a round")
+    parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
+    return parser.parse_args()
+
+
+def _made_up() -> list[tuple[str, str]]:
+    """Sentences of words that mean nothing, of usual lengths: only their number counts here."""
+    dice = random.Random(1)
+    words = ["".join(dice.choices("aeioubdfgklmnprstvz", k=dice.randint(3, 9))) for _ in range(WORDS)]
+    weights = [1 / (rank + 10) for rank in range(WORDS)]
+    drawn = iter(dice.choices(words, weights, k=PAIRS * 60))
+
+    def sentence(length: int) -> str:
+        return " ".join(next(drawn) for _ in range(length))
+
+    lengths = [dice.randint(4, 24) for _ in range(PAIRS)]
+    return [(sentence(length), sentence(length)) for length in lengths]
+
+
+def _prepared(pairs: Path, folder: Path, size: str, way: str) -> Path:
+    """A run that has done one update: its prepared corpus is what is needed."""
+    settings = {
+        "preset": size,
+        "tokenizer": {"vocabulary": VOCABULARY[size], "dropout": 0.0},
+        "batches": {"tokens": TOKENS[size]},
+        "training": {
+            "updates": 1,
+            "accumulate": 1,
+            "bleu_sentences": 0,
+            "held_out": 10,
+            "parallel": way,
+            "processes": 1,
+            "precision": "float32",
+        },
+    }
+    sibling = next(folder.parent.glob("*/training/data"), None)
+    if sibling is None:
+        heedful.train(pairs, folder, settings=settings, report=QUIET)
+        return folder / "training"
+    training = folder / "training"
+    training.mkdir(parents=True)
+    (training / "data").symlink_to(sibling)
+    return _with_way(training, way)
+
+
+def _with_way(training: Path, way: str) -> Path:
+    """The same corpus, but for how work is shared."""
+    data, own = (training / "data").resolve(), training / "data"
+    own.unlink()
+    own.mkdir()
+    for path in data.iterdir():
+        if path.name != "prepared.json":
+            (own / path.name).symlink_to(path)
+    values = json.loads((data / "prepared.json").read_text())
+    values["config"]["training"]["parallel"] = way
+    (own / "prepared.json").write_text(json.dumps(values))
+    return training
+
+
+def _speed(run: Path, processes: int, threads: int, precision: str, seconds: float) -> float:
+    prepared = load_prepared(run / "data")
+    torch.manual_seed(1)
+    plan, model = Plan(prepared, run, QUIET), new_model(prepared.model)
+    learner = Learner(run, plan, model, new_optimizer(model, plan.settings))
+    with team(learner, Group(), processes, threads, QUIET) as workers:
+        workers.update(1, precision, 1e-4)
+        tokens, update, started = 0, 2, time.monotonic()
+        while time.monotonic() - started < seconds:
+            tokens += workers.update(update, precision, 1e-4).sums.tokens
+            update += 1
+        return tokens / (time.monotonic() - started)
+
+
+if __name__ == "__main__":
+    main()
