@@ -20,7 +20,7 @@ from heedful.training.devices import chosen_device
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
-from heedful.training.run import begin, carry_on, forget_unlearned, read_run
+from heedful.training.run import begun, carry_on, taken_up
 from heedful.training.starting_model import inputs_to_tune, languages_to_tune, start_of, with_model_settings
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
@@ -144,15 +144,11 @@ def _trained(
     check_links(settings)
     check_glossary(settings)
     chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
-    begin(folder, inputs, settings, told)
-    report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
-    if not (inputs.plain or inputs.languages):
-        report.say("its languages are not known; --languages en-de (source-target) names them")
-    try:
+    with begun(folder, inputs, settings, told):
+        report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
+        if not (inputs.plain or inputs.languages):
+            report.say("its languages are not known; --languages en-de (source-target) names them")
         return carry_on(folder, choose, report)
-    except HeedfulError:
-        forget_unlearned(folder)
-        raise
 
 
 def _check_files(inputs: Inputs) -> None:
@@ -175,8 +171,8 @@ def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngin
 def resume_any(folder: str | Path, *, report: Reporter | None = None) -> Bundle:
     """The same for a model of any task."""
     folder = Path(folder)
-    run = read_run(folder)
-    return carry_on(folder, chooser(run.settings, run.told), report or Reporter())
+    with taken_up(folder) as run:
+        return carry_on(folder, chooser(run.settings, run.told), report or Reporter())
 
 
 def _paths(paths: Paths) -> tuple[Path, ...]:
