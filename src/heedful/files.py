@@ -155,7 +155,12 @@ def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     while True:
         with writing(path):
             folder.mkdir(parents=True, exist_ok=True)
-            file = path.open("w")
+            try:
+                file = path.open("w")
+            except FileNotFoundError:
+                if folder.is_dir():
+                    raise
+                continue  # deleted at this very moment
         with file:
             hold(file, f"another process is at work in {folder}", wait=wait)
             if not _is_at(file, path):  # whoever had it has deleted it since, and the folder with it

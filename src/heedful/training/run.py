@@ -73,9 +73,9 @@ def begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> I
     """
     _check_new(folder)  # before the folder is touched
     with locked(folder / "training"):
+        _check_new(folder)  # another start may have come and gone since
+        _remove_unlearned(folder / "training")
         try:
-            _check_new(folder)
-            _remove_unlearned(folder / "training")
             _write_down(folder, inputs, settings, told)
             yield
         except DiskError:
