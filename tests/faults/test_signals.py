@@ -5,6 +5,8 @@ import pty
 import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import heedful
 from heedful.config import Settings
 from heedful.errors import StoppedError
+from heedful.progress import Task
 from tests.conftest import quick_train_words, run_heedful
 from tests.faults.conftest import Moments
 from tests.faults.harness import (
@@ -81,6 +84,34 @@ def test_while_validating(grammar_pairs: Path, tmp_path: Path) -> None:
     assert updates(folder)[-1] == 6
     assert '"validation_loss"' not in (folder / "training" / "metrics.jsonl").read_text()
     heedful.resume(folder, report=Moments())
+    assert weights(folder) == weights(undisturbed)
+    check_finished(folder)
+
+
+class Interrupting(Moments):
+    """A reporter that is told of the first update, and sends a signal before anything else is done."""
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None, done: int = 0, unit: str = "") -> Iterator[Task]:
+        yield self
+
+    def advance(self, amount: int = 1, note: str = "") -> None:
+        if note:  # training, whose tasks have a note
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_right_before_an_examination(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
+    """It is made up for when the run goes on, not waited for."""
+    folder, undisturbed = tmp_path / "model", tmp_path / "undisturbed"
+    quick["training"] = {**quick["training"], "validate_every": 1, "updates": 3}
+    heedful.train(grammar_pairs, undisturbed, settings=quick, report=Moments())
+    with pytest.raises(StoppedError):
+        heedful.train(grammar_pairs, folder, settings=quick, report=Interrupting())
+    assert updates(folder) == [0, 1]
+    assert not has_lines(folder / "training" / "metrics.jsonl", 2)()
+    report = Moments()
+    heedful.resume(folder, report=report)
+    assert "update 1, epoch" in report.told
     assert weights(folder) == weights(undisturbed)
     check_finished(folder)
 

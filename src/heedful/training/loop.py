@@ -146,7 +146,8 @@ def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
             task.advance(_extent(run)["done"] - done, note=meter.note)
             # Before the checkpoint: going on from that one, nobody would come here again.
             _look_back(run, before)
-            if run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch):
+            run.state.due = run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch)
+            if run.state.due and not noted:
                 with all_threads(arithmetic):
                     _validate_and_save(run, meter)
             elif noted or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes:
