@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import heedful
 from heedful.errors import HeedfulError
 from heedful.training.inputs import Inputs
 from heedful.training.run import begun, read_run, taken_up
-from tests.conftest import quick_train_words, run_heedful
+from tests.conftest import quick_train_words
+from tests.faults.conftest import Moments
 from tests.faults.harness import Command, check_finished, exists, updates, weights
 
 WON, REFUSED, FAILED, BROKEN = range(4)
@@ -144,11 +146,11 @@ def test_killed_between_the_files_of_the_model(
     shutil.copytree(quick_model / "training", folder / "training")
     (folder / "weights.safetensors").write_bytes(b"old")
     (folder / "tokenizer.json.partial").write_text("{")
-    done = run_heedful(*quick_train_words(grammar_pairs, folder))
-    assert done.status == 1
-    assert f"heedful train --resume {folder}" in done.err
-    assert f"heedful train --resume {folder}" in run_heedful("translate", folder, "a").err
+    for use in (lambda: heedful.train(grammar_pairs, folder), lambda: heedful.load(folder)):
+        with pytest.raises(HeedfulError) as caught:
+            use()
+        assert f"heedful train --resume {folder}" in caught.value.hint
     assert updates(folder)[-1] == 24
-    assert run_heedful("train", "--resume", folder).status == 0
+    heedful.resume(folder, report=Moments())
     assert weights(folder) == weights(quick_model)
     check_finished(folder)

@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.conftest import quick_train_words, run_heedful
 from tests.faults.harness import Command, check_checkpoints, check_finished, updates, weights
 
-KILLS = int(os.environ.get("HEEDFUL_KILLS", "4"))
+KILLS = int(os.environ.get("HEEDFUL_KILLS", "3"))
 SEED = int(os.environ.get("HEEDFUL_SEED", "7"))
 AT_MOST = 4
 """Kills of one training; then it is left alone until it is done."""

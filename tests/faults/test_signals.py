@@ -35,9 +35,14 @@ SECONDS = 10.0
 LONG_EXAMINATIONS = ("--set", "training.bleu_sentences=200", "--set", "training.held_out=200")
 
 
-@pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize(
-    "moment", ["training the ", " to learn from", "parameters on", "update 6, ", "weights: "]
+    ("number", "moment"),
+    [
+        *((signal.SIGTERM, each) for each in (" to learn from", "parameters on", "update 6, ", "weights: ")),
+        (signal.SIGHUP, "training the "),
+        (signal.SIGINT, "training the "),
+        (signal.SIGINT, "update 6, "),
+    ],
 )
 def test_at_every_moment(
     number: signal.Signals,
