@@ -72,7 +72,7 @@ def test_counted_training(clock: Path, grammar_pairs: Path, quick_model: Path, t
 def test_training_by_the_clock(clock: Path, grammar_pairs: Path, tmp_path: Path) -> None:
     """--time counts seconds that have passed, whatever the wall clock says."""
     folder = tmp_path / "model"
-    words = [*quick_train_words(grammar_pairs, folder), "--set", "training.updates=0", "--time", "8s"]
+    words = [*quick_train_words(grammar_pairs, folder), "--set", "training.updates=0", "--time", "30s"]
     started = time.monotonic()
     with Command(*words, environment=wrong_clock(clock)) as command:
         command.until(saved(folder, 0))
@@ -80,7 +80,7 @@ def test_training_by_the_clock(clock: Path, grammar_pairs: Path, tmp_path: Path)
             set_clock(clock, jump)
             time.sleep(0.5)
         assert command.ended().status == 0
-    assert 4 < time.monotonic() - started < 40
+    assert 15 < time.monotonic() - started < 60
     check_finished(folder)
 
 
