@@ -19,6 +19,7 @@ from heedful.corpora.grammar import generate
 from heedful.corpora.split import split_hash
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
+from heedful.files import locked
 from heedful.progress import Reporter
 from tests.conftest import REVERSE_SETTINGS, run_heedful
 
@@ -161,4 +162,6 @@ def test_other_work_is_not_mixed_up(reverse_model: Path, few_pairs: Path, tmp_pa
     before = (student / "weights.safetensors").read_bytes()
     with pytest.raises(HeedfulError, match="what differs: beam"):
         distilled(reverse_model, few_pairs, output=student, beam=2)
+    with locked(student / "distillation"), pytest.raises(HeedfulError, match="another process is at work"):
+        distilled(reverse_model, few_pairs, output=student, beam=1)
     assert (student / "weights.safetensors").read_bytes() == before

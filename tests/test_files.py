@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heedful.errors import HeedfulError
+from heedful.errors import DiskError, HeedfulError
 from heedful.files import built_aside, write_bytes, write_json
 from heedful.progress import Reporter
 
@@ -21,7 +21,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("heedful.files.os.fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(DiskError, match="no room on the disk for"):
         write_bytes(path, b"new")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

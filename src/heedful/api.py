@@ -22,11 +22,11 @@ from heedful.progress import Reporter
 from heedful.training.config import TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.follower import follow
-from heedful.training.group import Group, LostError, group_of_torchrun, under_torchrun
+from heedful.training.group import Group, group_of_torchrun, under_torchrun
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
-from heedful.training.run import Together, begin, carry_on, forget_unlearned, is_begun, read_run
+from heedful.training.run import Together, begun, carry_on, is_begun, read_run, taken_up
 from heedful.training.starting_model import inputs_to_tune, languages_to_tune, start_of, with_model_settings
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
@@ -153,18 +153,13 @@ def _trained(
         if group.rank:
             return _followed(group, folder, settings)
         if under_torchrun() and is_begun(folder, inputs, settings, told):
+            with taken_up(folder):
+                return carry_on(folder, choose, report, Together(group))
+        with begun(folder, inputs, settings, told):
+            report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
+            if not (inputs.plain or inputs.languages):
+                report.say("its languages are not known; --languages en-de (source-target) names them")
             return carry_on(folder, choose, report, Together(group))
-        begin(folder, inputs, settings, told)
-        report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
-        if not (inputs.plain or inputs.languages):
-            report.say("its languages are not known; --languages en-de (source-target) names them")
-        try:
-            return carry_on(folder, choose, report, Together(group))
-        except LostError:
-            raise
-        except HeedfulError:
-            forget_unlearned(folder)
-            raise
 
 
 @contextmanager
@@ -205,12 +200,12 @@ def resume(folder: str | Path, *, processes: int = 0, report: Reporter | None = 
 def resume_any(folder: str | Path, *, processes: int = 0, report: Reporter | None = None) -> Bundle:
     """The same for a model of any task."""
     folder = Path(folder)
-    run = read_run(folder)
-    with _group(run.settings) as group:
+    with _group(read_run(folder).settings) as group:
         if group.rank:
-            return _followed(group, folder, run.settings)
-        choose = chooser(run.settings, run.told)
-        return carry_on(folder, choose, report or Reporter(), Together(group, processes))
+            return _followed(group, folder, read_run(folder).settings)
+        with taken_up(folder) as run:
+            choose = chooser(run.settings, run.told)
+            return carry_on(folder, choose, report or Reporter(), Together(group, processes))
 
 
 def _paths(paths: Paths) -> tuple[Path, ...]:

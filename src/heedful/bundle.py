@@ -23,7 +23,7 @@ from heedful.corpora.filters import clean_sentence
 from heedful.corpora.language_codes import canonical
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
-from heedful.files import write_bytes, write_text
+from heedful.files import sync_folder, write_bytes, write_text, writing
 from heedful.model.config import PLAIN, ModelConfig
 from heedful.text.glossary import Term, with_inline_terms
 from heedful.text.tags import tagged
@@ -213,12 +213,18 @@ class Bundle:
         return replace(self, weights=self.predictor)
 
     def save(self, folder: Path) -> None:
-        """Write the folder; every file is replaced whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
+        """Write the folder; every file is replaced whole or not at all, config.json last.
+
+        So a new folder is no model until it is a whole one, whenever the power fails.
+        """
+        with writing(folder):
+            folder.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / WEIGHTS, named_parameters(self.predictor))
         self.tokenizer.save(folder / "tokenizer.json")
         write_text(folder / "README.md", self.card)
+        sync_folder(folder)
         write_text(folder / "config.json", self.config.model_dump_json(indent=2) + "\n")
+        sync_folder(folder)
 
     @classmethod
     def load(cls, folder: Path | str, device: "str | torch.device" = "cpu") -> "Bundle":
@@ -318,6 +324,11 @@ def write_tensors(
     path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None
 ) -> None:
     """A safetensors file, whole or not at all."""
+    write_bytes(path, tensor_bytes(tensors, metadata))
+
+
+def tensor_bytes(tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> bytes:
+    """What stands in a safetensors file."""
     from safetensors.torch import save
 
-    write_bytes(path, save({name: tensor.cpu() for name, tensor in tensors.items()}, metadata))
+    return save({name: tensor.cpu() for name, tensor in tensors.items()}, metadata)

@@ -350,7 +350,8 @@ def main() -> None:
 
 
 def _told(problem: str, hint: str, status: int = 1, label: str = "error: ") -> int:
-    print(f"{label}{problem}", file=sys.stderr)
-    if hint:
-        print(f"  hint: {hint}", file=sys.stderr)
+    with suppress(OSError):  # a terminal that is gone
+        print(f"{label}{problem}", file=sys.stderr)
+        if hint:
+            print(f"  hint: {hint}", file=sys.stderr)
     return status

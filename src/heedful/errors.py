@@ -16,8 +16,12 @@ class HeedfulError(Exception):
         self.hint = hint
 
 
+class DiskError(HeedfulError):
+    """Something cannot be written: no room, a disk that is read-only or gone. What was complete is whole."""
+
+
 class StoppedError(Exception):
-    """The user (Ctrl-C) or the system (SIGTERM) asked to stop; ``hint`` says how to go on."""
+    """The user (Ctrl-C) or the system (SIGTERM, SIGHUP) asked to stop; ``hint`` says how to go on."""
 
     def __init__(self, signal_number: int, hint: str = "") -> None:
         name = signal.Signals(signal_number).name

@@ -1,5 +1,6 @@
 """Files that are whole or not there: written aside, synced, then renamed into place."""
 
+import errno
 import gzip
 import io
 import json
@@ -8,12 +9,12 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import IO, Any, BinaryIO
 
-from heedful.errors import HeedfulError
+from heedful.errors import DiskError, HeedfulError
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -28,16 +29,34 @@ except ImportError:  # Windows: no locks, the rest works
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write that gets its name only when it is complete, even through a power cut."""
     partial = path.with_name(path.name + ".partial")
+    with writing(path):
+        try:
+            with partial.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())  # before the rename, or a power cut could leave an empty file
+            partial.replace(path)
+        finally:
+            with suppress(OSError):  # a disk that has become read-only is already being reported
+                partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What can go wrong while a file or folder is written, in words for its user."""
     try:
-        with partial.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())  # before the rename, or a power cut could leave an empty file
-        partial.replace(path)
-    except (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError) as error:
-        raise HeedfulError(f"cannot write {path}: {error.strerror}", hint="check the folder") from None
-    finally:
-        partial.unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        raise disk_error(path, error) from None
+
+
+def disk_error(path: Path | str, error: OSError) -> DiskError:
+    """Why something cannot be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskError(
+            f"no room on the disk for {path}", hint="free some room; nothing that was complete is lost"
+        )
+    return DiskError(f"cannot write {path}: {error.strerror or error}", hint="check the folder")
 
 
 @contextmanager
@@ -74,9 +93,26 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def append_text(path: Path, text: str) -> None:
+    """Add to a file; if there is no room for all of it, nothing is added."""
+    with writing(path), path.open("ab", buffering=0) as file:
+        before, data = file.tell(), text.encode()
+        try:
+            if (file.write(data) or 0) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            file.truncate(before)
+            raise
+
+
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, whole or not at all."""
-    write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+    write_bytes(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """What stands in a JSON file."""
+    return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
 def read_json(path: Path, hint: str) -> dict[str, Any]:
@@ -102,7 +138,9 @@ def check_writable(path: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make renames in the folder survive a power cut; where folders cannot be opened, they do anyway."""
-    if os.name == "posix":
+    if os.name != "posix":
+        return
+    with writing(folder):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -113,9 +151,30 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep a second process out of the folder, or waiting, while one works; a killed one holds no lock."""
-    with (folder / "lock").open("w") as file:
-        hold(file, f"another process is at work in {folder}", wait=wait)
-        yield
+    path = folder / "lock"
+    while True:
+        with writing(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                file = path.open("w")
+            except FileNotFoundError:
+                if folder.is_dir():
+                    raise
+                continue  # deleted at this very moment
+        with file:
+            hold(file, f"another process is at work in {folder}", wait=wait)
+            if not _is_at(file, path):  # whoever had it has deleted it since, and the folder with it
+                continue
+            yield
+            return
+
+
+def _is_at(file: IO[str], path: Path) -> bool:
+    """Whether an open file still has its name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def hold(file: IO[str], problem: str, *, wait: bool = False) -> None:

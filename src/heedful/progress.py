@@ -3,6 +3,7 @@
 All of it goes to standard error: standard output belongs to results.
 """
 
+import errno
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -24,6 +25,21 @@ def counted(number: int, one: str) -> str:
     return f"{number:,} {one}{'s' * (number != 1)}"
 
 
+def _print(text: str) -> None:
+    with _without_terminal():
+        print(text, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _without_terminal() -> Iterator[None]:
+    """Work does not fail for nobody looking any more: a closed terminal cannot be written to."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+
+
 class Task(Protocol):
     """Some work whose end may be known."""
 
@@ -41,11 +57,11 @@ class Reporter:
     def say(self, text: str) -> None:
         """One line, now."""
         if not self.quiet:
-            print(text, file=sys.stderr, flush=True)
+            _print(text)
 
     def warn(self, text: str) -> None:
         """One line that a quiet user must see too."""
-        print(f"warning: {text}", file=sys.stderr, flush=True)
+        _print(f"warning: {text}")
 
     def task(
         self, label: str, total: int | None = None, done: int = 0, unit: str = ""
@@ -130,8 +146,15 @@ def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Task]:
         TextColumn("{task.fields[note]}"),
         _TimeLeft() if by_the_clock else TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        yield _Bar(progress, progress.add_task(label, total=total, completed=done, note=""))
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    number = progress.add_task(label, total=total, completed=done, note="")
+    with _without_terminal():
+        progress.start()
+    try:
+        yield _Bar(progress, number)
+    finally:
+        with _without_terminal():
+            progress.stop()
 
 
 def _clock(seconds: float) -> str:

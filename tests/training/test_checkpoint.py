@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from heedful.bundle import read_tensors
 from heedful.errors import HeedfulError
 from heedful.model.config import ModelConfig
 from heedful.model.transformer import Transformer
+from heedful.progress import Reporter
 from heedful.training.batch import new_batch
 from heedful.training.checkpoint import (
+    DamagedError,
     TrainingState,
     averaged_weights,
     checkpoints,
     load_checkpoint,
+    newest_whole,
     prune,
     read_state,
     save_checkpoint,
@@ -157,16 +161,81 @@ def test_a_missing_state_is_said_to_be(tmp_path: Path) -> None:
         read_state(path)
 
 
-@pytest.mark.parametrize("name", ["weights.safetensors", "optimizer.safetensors"])
-def test_cut_or_missing_tensors_are_said_to_be(tmp_path: Path, name: str) -> None:
+NAMES = ("weights.safetensors", "optimizer.safetensors", "state.json", "checksums.json")
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def flipped(data: bytes) -> bytes:
+    """One bit is another, in the middle: of the numbers, if the file has any."""
+    return data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 4]) + data[len(data) // 2 + 1 :]
+
+
+def emptied(data: bytes) -> bytes:
+    return b""
+
+
+def zeroed(data: bytes) -> bytes:
+    """What some file systems leave after a power cut: the right size, and nothing in it."""
+    return bytes(len(data))
+
+
+@pytest.mark.parametrize("damage", [cut, flipped, emptied, zeroed])
+@pytest.mark.parametrize("name", NAMES)
+def test_damage_is_found_and_the_one_before_is_used(
+    tmp_path: Path, name: str, damage: Callable[[bytes], bytes], capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained(tmp_path, 1)
+    model, optimizer, path = trained(tmp_path, 2)
+    (path / name).write_bytes(damage((path / name).read_bytes()))
+    with pytest.raises(DamagedError, match=r"000000002 is damaged"):
+        load_checkpoint(path, model, optimizer)
+    assert newest_whole(tmp_path, Reporter(quiet=True)) == tmp_path / "000000001"
+    assert "000000002 is damaged" in capsys.readouterr().err
+    assert [each.name for each in checkpoints(tmp_path)] == ["000000001"]
+    assert (tmp_path / "000000002.damaged" / name).is_file()
+
+
+@pytest.mark.parametrize("name", NAMES[:3])
+def test_a_missing_file_is_damage(tmp_path: Path, name: str) -> None:
     model, optimizer, path = trained(tmp_path, 1)
-    data = (path / name).read_bytes()
-    (path / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises(HeedfulError, match="damaged or cut short"):
-        load_checkpoint(path, model, optimizer)
     (path / name).unlink()
-    with pytest.raises(HeedfulError, match="no such file"):
+    with pytest.raises(DamagedError, match=f"has no {name}"):
         load_checkpoint(path, model, optimizer)
+
+
+@pytest.mark.parametrize("name", NAMES[:2])
+def test_an_older_heedful_wrote_no_checksums(tmp_path: Path, name: str) -> None:
+    model, optimizer, path = trained(tmp_path, 1)
+    (path / "checksums.json").unlink()
+    assert load_checkpoint(path, model, optimizer).update == 1
+    (path / name).write_bytes(cut((path / name).read_bytes()))
+    with pytest.raises(DamagedError, match="cut short"):
+        load_checkpoint(path, model, optimizer)
+
+
+def test_none_is_whole(tmp_path: Path) -> None:
+    """An error, and nothing is renamed: else the next try would begin anew without a word."""
+    for steps in (1, 2):
+        _, _, path = trained(tmp_path, steps)
+        (path / "state.json").write_text("{")
+    for _ in range(2):
+        with pytest.raises(HeedfulError, match=r"no checkpoint in .* is whole .*000000002.*000000001"):
+            newest_whole(tmp_path, Reporter(quiet=True))
+    assert len(checkpoints(tmp_path)) == 2
+    assert newest_whole(tmp_path / "nowhere", Reporter(quiet=True)) is None
+
+
+def test_a_damaged_one_goes_when_the_run_has_passed_it(tmp_path: Path) -> None:
+    for name in ("000000002", "000000004.damaged"):
+        (tmp_path / name).mkdir()
+    prune(tmp_path, {2})
+    assert (tmp_path / "000000004.damaged").is_dir()
+    (tmp_path / "000000004").mkdir()
+    prune(tmp_path, {2, 4})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000002", "000000004"]
 
 
 def test_another_models_checkpoint_is_refused(tmp_path: Path) -> None:
@@ -183,6 +252,7 @@ def test_state_is_plain_json(tmp_path: Path) -> None:
         "weights.safetensors",
         "optimizer.safetensors",
         "state.json",
+        "checksums.json",
     }
 
 

@@ -15,7 +15,7 @@ from heedful.model.config import PLAIN
 from heedful.model.family import new_model
 from heedful.progress import Reporter
 from heedful.training.card import use_of
-from heedful.training.checkpoint import averaged_weights, checkpoints
+from heedful.training.checkpoint import DamagedError, averaged_weights, check, checkpoints
 from heedful.training.devices import chosen_device
 from heedful.training.validation import pairs_loss
 
@@ -49,7 +49,7 @@ def average_command(options: AverageOptions, report: Reporter) -> Iterator[str]:
         raise HeedfulError(f"{output} exists already", hint="name another folder (-o)")
     if options.validation:
         check_inputs(options.validation)
-    parts = _parts(options.paths, options.last)
+    parts = _parts(options.paths, options.last, report)
     folders = list(dict.fromkeys(part.model for part in parts))
     bundles = [Bundle.open(folder) for folder in folders]
     check_alike(bundles, folders)
@@ -69,9 +69,9 @@ def average_command(options: AverageOptions, report: Reporter) -> Iterator[str]:
     yield f"model written to {output}; try it: {use_of(averaged.config.model.family, output)}"
 
 
-def _parts(paths: Sequence[Path], last: int | None) -> list[_Part]:
+def _parts(paths: Sequence[Path], last: int | None, report: Reporter) -> list[_Part]:
     """What is to be averaged: at least two."""
-    found = [part for path in paths for part in (_one(path) if last is None else _last(path, last))]
+    found = [part for path in paths for part in (_one(path) if last is None else _last(path, last, report))]
     if len({part.weights.resolve() for part in found}) < len(found):
         raise HeedfulError("the same weights are named twice", hint="name each once")
     if len(found) < 2:
@@ -87,13 +87,14 @@ def _parts(paths: Sequence[Path], last: int | None) -> list[_Part]:
 def _one(path: Path) -> list[_Part]:
     """A model folder, or one checkpoint of a training."""
     if path.name.isdigit() and (path / "state.json").is_file():
+        check(path)
         return [_Part(path, path.absolute().parents[2])]
     return [_Part(path, path)]
 
 
-def _last(folder: Path, count: int) -> list[_Part]:
-    """The newest checkpoints of a model's training."""
-    found = checkpoints(folder / "training" / "checkpoints")
+def _last(folder: Path, count: int, report: Reporter) -> list[_Part]:
+    """The newest checkpoints of a model's training, without damaged ones."""
+    found = _whole(checkpoints(folder / "training" / "checkpoints"), report)
     if len(found) < count:
         raise HeedfulError(
             f"{folder} has {len(found)} checkpoints, not {count}",
@@ -102,6 +103,18 @@ def _last(folder: Path, count: int) -> list[_Part]:
             else "give the folder that `heedful train` wrote, with its training folder",
         )
     return [_Part(path, folder) for path in found[-count:]]
+
+
+def _whole(paths: Sequence[Path], report: Reporter) -> list[Path]:
+    """Those that can be used; the training that they belong to is left as it is."""
+    kept = []
+    for path in paths:
+        try:
+            check(path)
+            kept.append(path)
+        except DamagedError as error:
+            report.warn(f"{error.problem}; it is left out")
+    return kept
 
 
 def _check_shapes(bundles: Sequence[Bundle], folders: Sequence[Path]) -> None:

@@ -30,7 +30,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.engines.ensemble import check_alike
 from heedful.engines.segmented import SegmentedEngine
 from heedful.errors import HeedfulError
-from heedful.files import read_json, write_json
+from heedful.files import locked, read_json, write_json
 from heedful.loading import load
 from heedful.model.config import PLAIN, TREE_POSITIONS
 from heedful.progress import Reporter, counted
@@ -74,6 +74,12 @@ def distill_command(options: DistillOptions, report: Reporter) -> Iterator[str]:
     """Do all that is still to do; yields lines to print."""
     _check(options)
     work = _Work(options, report)
+    work.check_folder()
+    with locked(work.folder):
+        yield from _distilled(work, options, report)
+
+
+def _distilled(work: "_Work", options: DistillOptions, report: Reporter) -> Iterator[str]:
     work.begin()
     if not (options.output / "config.json").is_file():
         work.train()
@@ -136,11 +142,17 @@ class _Work:
                     f"{options.output} holds another distillation; what differs: {', '.join(other)}",
                     hint="name another folder (-o), or give the command as it was",
                 )
-        elif options.output.exists() and (not options.output.is_dir() or any(options.output.iterdir())):
-            raise HeedfulError(f"{options.output} exists already", hint="name another folder (-o)")
         else:
-            self.folder.mkdir(parents=True)
+            self.check_folder()
             write_json(path, asked)
+
+    def check_folder(self) -> None:
+        """An error if something is there that is no distillation's."""
+        output = self.options.output
+        if (self.folder / "distillation.json").is_file() or not output.exists():
+            return
+        if not output.is_dir() or any(path != self.folder for path in output.iterdir()):
+            raise HeedfulError(f"{output} exists already", hint="name another folder (-o)")
 
     def train(self) -> None:
         """The student: from its last checkpoint, if it has begun."""

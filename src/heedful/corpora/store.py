@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from heedful.config import Config
 from heedful.errors import HeedfulError
-from heedful.files import sync_folder, write_text
+from heedful.files import disk_error, sync_folder, write_text
 
 Ids = NDArray[np.unsignedinteger[Any]]
 IdType = Literal["uint16", "uint32", "uint64"]
@@ -283,6 +283,4 @@ def _explained_write(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise HeedfulError(
-            f"cannot write token store {folder}: {error.strerror or error}", hint="is there room on the disk?"
-        ) from None
+        raise disk_error(f"token store {folder}", error) from None

@@ -87,4 +87,5 @@ def _running(folder: Path) -> bool:
         finished = (folder / "weights.safetensors").stat().st_mtime
     except OSError:
         return False
-    return written > finished and time.time() - written < QUIET_SECONDS
+    # Either way: a clock that was put back leaves file times of the future.
+    return written > finished and abs(time.time() - written) < QUIET_SECONDS

@@ -53,7 +53,7 @@ class TrainingConfig(Config):
     average: int = Field(1, ge=1)
     """Checkpoints at the end whose weights are averaged into the model (section 6.1)."""
     keep: int = Field(5, ge=1)
-    """Newest checkpoints kept, besides the best."""
+    """Newest checkpoints kept, besides the best; two at least, in case one is damaged."""
     snapshots: int = Field(0, ge=0, le=1000)
     """Weights kept for looking back, from update 0 to the last, more of them early; 0 for none."""
     temperature: float = Field(1.0, ge=1, le=100)

@@ -2,20 +2,17 @@
 
 import json
 import math
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 
-from heedful.errors import HeedfulError, StoppedError
-from heedful.files import write_text
+from heedful.errors import DiskError, HeedfulError, StoppedError
+from heedful.files import append_text, write_text, writing
 from heedful.model.predictor import Predictor
 from heedful.progress import SECONDS, Reporter, counted
 from heedful.training.arithmetic import Arithmetic, all_threads
@@ -24,7 +21,9 @@ from heedful.training.checkpoint import (
     TrainingState,
     checkpoints,
     load_checkpoint,
+    newest_whole,
     prune,
+    remove_leftovers,
     save_checkpoint,
 )
 from heedful.training.examination import Examination, examine, judge, original
@@ -34,12 +33,15 @@ from heedful.training.plan import Plan
 from heedful.training.preparation import Prepared
 from heedful.training.schedule import learning_rate
 from heedful.training.snapshots import save_snapshot, snapshot_updates
+from heedful.training.stopping import signals_noted, stopping_at_once
 from heedful.training.team import Team, team
 from heedful.training.update import new_optimizer
 from heedful.training.validation import Validation
 from heedful.training.worker import Learner, Outcome
 
 LOG_EVERY = 10
+AGAIN = 60.0
+"""Seconds until a checkpoint is tried again that could not be written."""
 MANY = 1_000_000
 """Steps that a training by the clock is divided into, to say when to look back at it."""
 
@@ -60,6 +62,8 @@ class Run:
     """Of the training, that was over when it was last looked at: after the newest update."""
     saved: float = field(default_factory=time.monotonic)
     """When the last checkpoint was written."""
+    unsaved: DiskError | None = None
+    """Why the newest one could not be written, if so."""
 
     @property
     def learner(self) -> Learner:
@@ -85,6 +89,8 @@ class Run:
     @property
     def ended(self) -> bool:
         """Whether all is done and examined, or too many examinations in a row were no better."""
+        if self.state.due:
+            return False
         patience = self.prepared.config.training.patience
         over = bool(self.state.examined) and self.state.examined[-1][1] >= 1
         return over or self.state.update >= self.plan.total or 0 < patience <= self.state.stale
@@ -97,9 +103,9 @@ def start_run(folder: Path, prepared: Prepared, model: Predictor, report: Report
     """
     settings = prepared.config.training
     optimizer, plan, state = new_optimizer(model, settings), Plan(prepared, folder, report), TrainingState()
-    found = checkpoints(folder / "checkpoints")
-    if found:
-        state = load_checkpoint(found[-1], model, optimizer)
+    newest = newest_whole(folder / "checkpoints", report)
+    if newest:
+        state = load_checkpoint(newest, model, optimizer)
         report.say(f"going on from update {state.update:,}")
     metrics = _kept_metrics(folder / "metrics.jsonl", state.update)
     if not state.examined:
@@ -107,7 +113,9 @@ def start_run(folder: Path, prepared: Prepared, model: Predictor, report: Report
     budget = Budget(plan.total, settings, state, started)
     share = budget.share(state.update) if state.update else 0.0
     run = Run(folder, prepared, plan, model, optimizer, state, budget, report, share)
-    run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
+    with writing(run.checkpoint_folder):
+        run.checkpoint_folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
     return run
 
 
@@ -130,12 +138,15 @@ def train_to_end(run: Run, arithmetic: Arithmetic, group: Group) -> None:
                 _validate_and_save(run, meter)
         else:
             _save(run)
+    if run.state.due:  # a signal came before it
+        with all_threads(arithmetic, group):
+            _validate_and_save(run, meter)
     if not run.state.update:
         run.state.begun = run.budget.begin()
     run.model.train()
     processes, threads = arithmetic.processes, arithmetic.threads
     with (
-        _signals_noted() as noted,
+        signals_noted() as noted,
         team(run.learner, group, processes, threads, run.report) as workers,
         run.report.task("training", **_extent(run)) as task,
     ):
@@ -144,24 +155,21 @@ def train_to_end(run: Run, arithmetic: Arithmetic, group: Group) -> None:
             with _saved_if_lost(run, workers, meter):
                 _one_update(run, workers, arithmetic.precision, meter)
             task.advance(_extent(run)["done"] - done, note=meter.note)
-            validates = run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch)
-            saves = noted or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes
-            if validates or saves or _looks_back(run, before):
+            run.state.due = run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch)
+            stopping = noted[:1]  # a signal from here on is for the next update
+            saves = stopping or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes
+            if run.state.due or saves or _looks_back(run, before):
                 workers.gather(run.state.update)
             # Before the checkpoint: going on from that one, nobody would come here again.
             _look_back(run, before)
-            if validates:
+            if run.state.due and not stopping:
                 with all_threads(arithmetic, group):
                     _validate_and_save(run, meter)
             elif saves:
                 meter.write()
                 _save(run)
-            if noted:
-                raise StoppedError(
-                    noted[0],
-                    hint=f"update {run.state.update:,} is saved; go on with: "
-                    f"heedful train --resume {run.folder.parent}",
-                )
+            if stopping:
+                raise StoppedError(stopping[0], _to_go_on(run))
 
 
 def _one_update(run: Run, workers: Team, precision: str, meter: "_Meter") -> None:
@@ -217,12 +225,9 @@ def _saved_if_lost(run: Run, workers: Team, meter: "_Meter") -> Iterator[None]:
 def _validate_and_save(run: Run, meter: "_Meter") -> None:
     """Examine the model, tell, and keep it."""
     meter.write()
-    settings, state, started = run.plan.settings, run.state, time.monotonic()
-    if run.tunes and not state.update:
-        start = original(run.folder, run.prepared, run.model)
-        result = start.examine(run.prepared, settings.bleu_sentences)
-    else:
-        result = examine(run.model, run.prepared, settings.bleu_sentences)
+    state, started = run.state, time.monotonic()
+    result = _examined(run)
+    state.due = False
     run.budget.examined(time.monotonic() - started)
     state.examined.append((state.update, run.share, result.new.scores.get("BLEU", -1.0)))
     judge(state, result, run.prepared.config.tuning.forgetting)
@@ -232,21 +237,57 @@ def _validate_and_save(run: Run, meter: "_Meter") -> None:
     meter.restart()
 
 
+def _examined(run: Run) -> Examination:
+    """How good the model is now; a signal ends that at once, and going on begins with it."""
+    translated = run.plan.settings.bleu_sentences
+    try:
+        with stopping_at_once(""):
+            if run.tunes and not run.state.update:
+                return original(run.folder, run.prepared, run.model).examine(run.prepared, translated)
+            return examine(run.model, run.prepared, translated)
+    except StoppedError as stopped:
+        run.state.due = True
+        _save(run)
+        raise StoppedError(stopped.signal_number, _to_go_on(run)) from None
+
+
 def _save(run: Run) -> None:
-    """Write a checkpoint; of the others keep the newest regular ones and the best."""
+    """Write a checkpoint; of the others keep the newest regular ones, the best, and the one before.
+
+    A disk that is full now may have room later: learning goes on without, and soon it is tried again.
+    """
     run.state.spent, run.state.reserved = run.budget.spent, run.budget.reserved
-    save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
+    try:
+        save_checkpoint(run.checkpoint_folder, run.model, run.optimizer, run.state)
+    except DiskError as error:
+        if not run.state.update or run.ended or not run.checkpoint_folder.is_dir():
+            raise
+        run.unsaved = error
+        run.report.warn(f"{error.problem}: update {run.state.update:,} is not saved; training goes on")
+        run.saved = time.monotonic() - 60 * run.plan.settings.save_minutes + AGAIN
+        return
     regular = run.regular_checkpoints()[-run.plan.settings.keep :]
-    kept = {int(path.name) for path in regular} | {run.state.best_update, run.state.update}
+    # The one before, since what was written whole may be damaged when it is read.
+    kept = {int(path.name) for path in (*regular, *checkpoints(run.checkpoint_folder)[-2:])}
+    kept |= {run.state.best_update, run.state.update}
     kept |= {0, run.state.refused_update} if run.tunes else set()  # for the end
     prune(run.checkpoint_folder, kept)
-    run.saved = time.monotonic()
+    run.saved, run.unsaved = time.monotonic(), None
+
+
+def _to_go_on(run: Run) -> str:
+    """What is saved, and what to type."""
+    command = f"go on with: heedful train --resume {run.folder.parent}"
+    if run.unsaved is None:
+        return f"update {run.state.update:,} is saved; {command}"
+    last = int(checkpoints(run.checkpoint_folder)[-1].name)
+    return f"{run.unsaved.problem}: only update {last:,} is saved; free some room and {command}"
 
 
 def _look_back(run: Run, before: float) -> None:
     """Keep the weights of this update if it is one of those to look back at."""
     if _looks_back(run, before):
-        save_snapshot(run.folder, run.model, run.state.update)
+        save_snapshot(run.folder, run.model, run.state.update, run.report)
 
 
 def _looks_back(run: Run, before: float) -> bool:
@@ -300,6 +341,7 @@ class _Meter:
         self.run, self.note, self.rate = run, "", 0.0
         self.outlook = _outlook(run)
         self.path = run.folder / "metrics.jsonl"
+        self.unwritten = ""
         self.restart()
 
     def restart(self) -> None:
@@ -343,8 +385,12 @@ class _Meter:
             "seconds": round(state.seconds, 2),
             **values,
         }
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        self.unwritten += json.dumps(line) + "\n"
+        try:
+            append_text(self.path, self.unwritten)
+            self.unwritten = ""
+        except DiskError as error:
+            self.run.report.warn(f"{error.problem}; its lines are kept for later")
 
 
 def _kept_metrics(path: Path, update: int) -> list[dict[str, Any]]:
@@ -361,24 +407,3 @@ def _kept_metrics(path: Path, update: int) -> list[dict[str, Any]]:
             break
     write_text(path, "".join(json.dumps(values) + "\n" for values in kept))
     return kept
-
-
-@contextmanager
-def _signals_noted() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM are noted, to be obeyed between updates; a second one is obeyed at once."""
-    noted: list[int] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if noted:
-            raise KeyboardInterrupt
-        noted.append(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield noted  # only the main thread may set handlers: then the caller's rule
-        return
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -4,26 +4,27 @@ MODEL/                 the bundle, once training has ended
 MODEL/training/        run.json, data/, arithmetic.json, metrics.jsonl, checkpoints/, snapshots/
 """
 
+import errno
 import json
 import math
 import shutil
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 
-from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, read_tensors
+from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, named_parameters, read_tensors
 from heedful.config import Settings
 from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.corpora.parts import Direction, Part
 from heedful.corpora.reading import ReadingConfig
-from heedful.errors import HeedfulError
-from heedful.files import locked, read_json, write_json
+from heedful.errors import DiskError, HeedfulError
+from heedful.files import disk_error, locked, read_json, write_json, writing
 from heedful.model.config import PLAIN, TREE_POSITIONS
 from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
@@ -32,20 +33,22 @@ from heedful.text.sentences import split_sentences
 from heedful.text.tags import without_tags
 from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
-from heedful.training.checkpoint import averaged_weights, checkpoints
+from heedful.training.checkpoint import averaged_weights, checkpoints, whole
 from heedful.training.config import TrainingConfig
 from heedful.training.devices import available_cores, chosen_device
-from heedful.training.group import Group
+from heedful.training.group import Group, LostError
 from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
 from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
 from heedful.training.starting_model import start_from_model
+from heedful.training.stopping import stopping_at_once
 from heedful.training.taught import keep_links
 from heedful.training.tuned import REPORT, finish_tuning
 from heedful.training.validation import direction_lines, validate, validate_each
 
 FINAL_BLEU_SENTENCES = 1000
+UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 NO_TIME_LEFT = 0.8
 """Share of the time after which a training that has not begun had better not begin."""
 SHORTEST_LONGEST = 24
@@ -55,7 +58,7 @@ SEVERAL_SENTENCES = 0.05
 
 
 class Begun(NamedTuple):
-    """What ``begin`` wrote down."""
+    """What was written down at the start."""
 
     inputs: Inputs
     settings: Settings
@@ -72,23 +75,55 @@ class Together(NamedTuple):
     """Asked for on this machine, whatever the recipe says; 0: as it says."""
 
 
-def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
-    """Write down what is to be done, so that it can be taken up again after anything.
+@contextmanager
+def begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> Iterator[None]:
+    """Write down what is to be done, so that it can be taken up again after anything, and keep others out.
 
-    ``told`` are the settings that the user gave; others came with the task.
+    ``told`` are the settings that the user gave; others came with the task. A run that fails before it has
+    learned anything is removed, so that the corrected command can be given; for a full disk it can go on.
     """
-    training = folder / "training"
+    _check_new(folder)  # before the folder is touched
+    with locked(folder / "training"):
+        _check_new(folder)  # another start may have come and gone since
+        _remove_unlearned(folder / "training")
+        try:
+            _write_down(folder, inputs, settings, told)
+            yield
+        except (DiskError, LostError):
+            raise
+        except HeedfulError:
+            _forget_unlearned(folder)
+            raise
+
+
+def _check_new(folder: Path) -> None:
+    """An error if something is there that a start must not touch."""
     ours = ("training", "distillation")  # the second is where `heedful distill` keeps what a teacher wrote
-    others = [path for path in folder.iterdir() if path.name not in ours] if folder.is_dir() else []
-    learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
-    if others or learned or (folder.exists() and not folder.is_dir()):
+    try:
+        others = [path for path in folder.iterdir() if path.name not in ours]
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise HeedfulError(f"{folder} is a file", hint="name a folder (-o)") from None
+    learned = [path for path in checkpoints(folder / "training" / "checkpoints") if int(path.name)]
+    if others or learned:
         raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
-    if training.is_dir():  # left by a start that learned nothing
-        with locked(training):
-            shutil.rmtree(training)
-    training.mkdir(parents=True)
-    keep_links(settings, training)
-    write_json(folder / "training" / "run.json", _description(inputs, settings, told))
+
+
+def _remove_unlearned(training: Path) -> None:
+    """What a start has left that learned nothing; but for the lock, which is ours."""
+    for path in training.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
+            path.unlink()
+
+
+def _write_down(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
+    training = folder / "training"
+    with writing(training):
+        keep_links(settings, training)
+    write_json(training / "run.json", _description(inputs, settings, told))
 
 
 def _description(inputs: Inputs, settings: Settings, told: Settings) -> dict[str, Any]:
@@ -116,15 +151,14 @@ def is_begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -
 
 
 def _instead(folder: Path, learned: bool) -> str:
-    if (folder / WEIGHTS).exists():
+    if (folder / "config.json").exists():
         return "a finished model is there: name another folder (-o)"
     return f"go on with it: heedful train --resume {folder}" if learned else "name another folder (-o)"
 
 
-def forget_unlearned(folder: Path) -> None:
-    """Remove a run that failed before it learned anything, so that the corrected command can be given."""
+def _forget_unlearned(folder: Path) -> None:
     if not checkpoints(folder / "training" / "checkpoints"):
-        shutil.rmtree(folder / "training")
+        shutil.rmtree(folder / "training", ignore_errors=True)
         with suppress(OSError):  # not ours alone after all
             folder.rmdir()
 
@@ -155,12 +189,36 @@ def read_run(folder: Path) -> Begun:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
 
-def carry_on(folder: Path, choose: Choice, report: Reporter, together: Together) -> Bundle:
-    """Do all that is still to do of the run in ``folder``, and write the model."""
-    started = time.monotonic()
-    begun = read_run(folder)
+@contextmanager
+def taken_up(folder: Path) -> Iterator[Begun]:
+    """What was begun in a folder, while others are kept out of it."""
+    read_run(folder)  # an error before the folder is touched
     with locked(folder / "training"):
-        return _carried_on(folder, begun, choose, report, started, together)
+        yield read_run(folder)
+
+
+def carry_on(folder: Path, choose: Choice, report: Reporter, together: Together) -> Bundle:
+    """Do all that is still to do of the run in ``folder``, which others are kept out of; write the model."""
+    started, command = time.monotonic(), f"go on with: heedful train --resume {folder}"
+    try:
+        with stopping_at_once(f"nothing is lost; {command}"):
+            return _carried_on(folder, read_run(folder), choose, report, started, together)
+    except DiskError as error:
+        raise DiskError(error.problem, hint=_after_a_failure(folder, command)) from None
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        problem = disk_error(error.filename or folder, error).problem
+        raise DiskError(problem, hint=_after_a_failure(folder, command)) from None
+
+
+def _after_a_failure(folder: Path, command: str) -> str:
+    """What is left when something could not be written."""
+    if not (folder / "training" / "run.json").is_file():
+        return f"is {folder} still there?"
+    saved = checkpoints(folder / "training" / "checkpoints")
+    kept = f"the checkpoint of update {int(saved[-1].name):,} is whole" if saved else "nothing is learned yet"
+    return f"{kept}; when there is room on the disk, {command}"
 
 
 def _carried_on(
@@ -265,16 +323,19 @@ def _learned(start: BundleConfig, new: Sequence[Direction]) -> tuple[Direction, 
 
 def _choose_weights(run: Run) -> str:
     """The average of the last checkpoints or the best single one: whichever loses less on validation."""
-    regular = run.regular_checkpoints()
-    last = regular[-run.prepared.config.training.average :]
-    best = run.checkpoint_folder / f"{run.state.best_update:09}"
-    candidates = {f"the average of the last {len(last)} checkpoints": averaged_weights(last)}
+    last = whole(run.regular_checkpoints()[-run.prepared.config.training.average :], run.report)
+    best = [run.checkpoint_folder / f"{run.state.best_update:09}"]
+    candidates = {}
+    if len(last) > 1:
+        candidates[f"the average of the last {len(last)} checkpoints"] = averaged_weights(last)
     if len(last) == 1:
-        candidates = {f"the checkpoint of update {int(last[0].name):,}": averaged_weights(last)}
-    if best.exists() and [best] != last:
+        candidates[f"the checkpoint of update {int(last[0].name):,}"] = averaged_weights(last)
+    if best[0].exists() and best != last and whole(best, run.report):
         candidates[f"the best checkpoint, of update {run.state.best_update:,}"] = read_tensors(
-            best / "weights.safetensors"
+            best[0] / WEIGHTS
         )
+    if not candidates:  # what the run went on from is whole, and is its end
+        candidates[f"those of update {run.state.update:,}"] = named_parameters(run.model)
     losses = {}
     for name, weights in candidates.items():
         load_parameters(run.model, weights, run.folder)

@@ -8,7 +8,10 @@ Nothing goes on from them: that is what checkpoints are for.
 from pathlib import Path
 
 from heedful.bundle import named_parameters, write_tensors
+from heedful.errors import DiskError
+from heedful.files import writing
 from heedful.model.predictor import Predictor
+from heedful.progress import Reporter
 
 FOLDER = "snapshots"
 
@@ -22,11 +25,15 @@ def snapshot_updates(total: int, count: int) -> frozenset[int]:
     return frozenset(round(total * (number / max(count - 1, 1)) ** 3) for number in range(count))
 
 
-def save_snapshot(training: Path, model: Predictor, update: int) -> None:
-    """Write the weights of this update, whole or not at all."""
+def save_snapshot(training: Path, model: Predictor, update: int, report: Reporter) -> None:
+    """Write the weights of this update, whole or not at all; training does not end for lack of room."""
     folder = training / FOLDER
-    folder.mkdir(exist_ok=True)
-    write_tensors(folder / f"{update:09}.safetensors", named_parameters(model))
+    try:
+        with writing(folder):
+            folder.mkdir(exist_ok=True)
+        write_tensors(folder / f"{update:09}.safetensors", named_parameters(model))
+    except DiskError as error:
+        report.warn(f"{error.problem}: there will be no snapshot of update {update:,}")
 
 
 def saved_snapshots(training: Path) -> dict[int, Path]:

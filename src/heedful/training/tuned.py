@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from heedful.bundle import load_parameters, read_tensors
+from heedful.bundle import WEIGHTS, load_parameters, read_tensors
 from heedful.progress import counted
-from heedful.training.checkpoint import averaged_weights
+from heedful.training.checkpoint import averaged_weights, whole
 from heedful.training.examination import Examination, Original, examine, original
 from heedful.training.loop import Run
 from heedful.training.validation import Validation
@@ -52,7 +52,8 @@ class Tuned:
 
 def finish_tuning(run: Run, sentences: int) -> Tuned:
     """Put the best weights into the run's model, and examine it and the one it comes from."""
-    start = original(run.folder, run.prepared, run.model, _weights(run, 0))
+    first = _weights(run, 0) or Path(run.prepared.config.tuning.start_from) / WEIGHTS
+    start = original(run.folder, run.prepared, run.model, first)
     chosen, update = _choose_weights(run, start)
     before = start.examine(run.prepared, sentences)
     if update:
@@ -87,15 +88,19 @@ def _candidates(run: Run) -> dict[str, tuple[int, dict[str, Tensor]]]:
     (Wortsman et al. 2022).
     """
     state, found = run.state, dict[str, tuple[int, dict[str, Tensor]]]()
-    if state.best_update:
-        weights = read_tensors(_weights(run, state.best_update))
-        found[f"the best checkpoint, of update {state.best_update:,}"] = state.best_update, weights
+    best = _weights(run, state.best_update) if state.best_update else None
+    if best:
+        name = f"the best checkpoint, of update {state.best_update:,}"
+        found[name] = state.best_update, read_tensors(best)
     last = [path for path in run.regular_checkpoints() if int(path.name)][-run.plan.settings.average :]
-    if len(last) > 1:
-        found[f"the average of the last {len(last)} checkpoints"] = int(last[-1].name), averaged_weights(last)
+    last = whole(last, run.report)
+    if len(last) > 1 or (last and state.best_update and not best):
+        name = f"the average of the last {counted(len(last), 'checkpoint')}"
+        found[name] = int(last[-1].name), averaged_weights(last)
     if state.refused_update and state.refused_loss < state.best_loss:
-        ends = [read_tensors(_weights(run, update)) for update in (0, state.refused_update)]
-        for way in WAYS:
+        whole_ends = [path for update in (0, state.refused_update) if (path := _weights(run, update))]
+        ends = [read_tensors(path) for path in whole_ends]
+        for way in WAYS if len(ends) == 2 else ():
             weights = {name: torch.lerp(ends[0][name], ends[1][name], way) for name in ends[0]}
             found[f"{way:.0%} of the way from the start to update {state.refused_update:,}"] = (
                 state.refused_update,
@@ -117,8 +122,10 @@ def _reason(run: Run, loss: float, tuned: bool) -> str:
     return text
 
 
-def _weights(run: Run, update: int) -> Path:
-    return run.checkpoint_folder / f"{update:09}" / "weights.safetensors"
+def _weights(run: Run, update: int) -> Path | None:
+    """Of a checkpoint, if it is there and whole."""
+    path = run.checkpoint_folder / f"{update:09}"
+    return path / WEIGHTS if path.is_dir() and whole([path], run.report) else None
 
 
 def _new_pieces(run: Run) -> list[int]:

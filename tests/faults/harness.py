@@ -1,0 +1,220 @@
+"""Tools to break a real process at a chosen moment and to look at what it left.
+
+A test starts a command, waits for a moment, injects a fault, and checks the end state. Everything is bounded
+in time: a command that does not get where it should is killed with all of its tree, and the test fails.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from heedful.training.checkpoint import check, checkpoints, read_state
+from tests.conftest import Result
+
+PATIENCE = 120.0
+"""Seconds in which every moment comes and every command ends."""
+Moment = Callable[[], bool]
+
+
+class Command:
+    """``heedful WORDS`` in a process of its own; leaving the ``with`` block ends its whole tree."""
+
+    def __init__(
+        self,
+        *words: str | Path,
+        environment: Mapping[str, str] | None = None,
+        program: tuple[str, ...] = (sys.executable, "-m", "heedful"),
+    ) -> None:
+        self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - closed at the end
+        self.process = subprocess.Popen(
+            [*program, *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._out,
+            stderr=self._err,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})},
+        )
+        self._seen = {self.pid}
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = {self.pid, *self.tree()} if self.process.poll() is None else self._seen - {self.pid}
+        for pid in left:
+            send(pid, signal.SIGKILL)
+        self.process.wait()
+        self._out.close()
+        self._err.close()
+
+    def tree(self) -> list[int]:
+        """The process and all below it, itself first."""
+        found = [self.pid, *descendants(self.pid)]
+        self._seen |= set(found)
+        return found
+
+    def until(self, moment: Moment, seconds: float = PATIENCE) -> Self:
+        """Wait for a moment, which must come before the command ends."""
+        limit = time.monotonic() + seconds
+        while not moment():
+            assert self.process.poll() is None, f"it has ended with {self.process.returncode}: {self.said}"
+            assert time.monotonic() < limit, f"the moment does not come: {self.said}"
+            time.sleep(0.002)
+        return self
+
+    def send(self, number: int) -> Self:
+        """A signal to the process itself; ``send(pid, number)`` is for others of its tree."""
+        send(self.pid, number)
+        return self
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """In this block the whole tree stands still: a fault can be made at exactly this moment."""
+        pids = self.tree()
+        for pid in pids:
+            send(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in pids:
+                send(pid, signal.SIGCONT)
+
+    @property
+    def said(self) -> str:
+        """What it has told its user so far, on standard error."""
+        return os.pread(self._err.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    def has_said(self, text: str) -> Moment:
+        """The moment at which it has told so."""
+        return lambda: text in self.said
+
+    def ended(self, seconds: float = PATIENCE) -> Result:
+        """Wait for its end; no process of its tree is left, and no traceback was printed."""
+        self.tree()
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end: {self.said}") from None
+        out = os.pread(self._out.fileno(), 1 << 24, 0).decode()
+        return Result(status, out, self.said)
+
+    def killed(self) -> None:
+        """kill -9 of the process alone: whatever it had started must end by itself."""
+        started = self.tree()
+        send(self.pid, signal.SIGKILL)
+        self.process.wait()
+        wait_until_gone(started)
+
+
+def send(pid: int, number: int) -> None:
+    """A signal; a process that is gone already needs none."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one, parents before children."""
+    below: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            below.setdefault(_parent(path.read_text()), []).append(int(path.parent.name))
+    found, waiting = [], [pid]
+    while waiting:
+        children = below.get(waiting.pop(), [])
+        found += children
+        waiting += children
+    return found
+
+
+def _parent(stat: str) -> int:
+    return int(stat.rpartition(")")[2].split()[1])  # a process may be named as it likes
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there, and more than a name that nobody has asked for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_until_gone(pids: list[int], seconds: float = 20.0) -> None:
+    """An assertion that all of these processes end."""
+    limit = time.monotonic() + seconds
+    while left := [pid for pid in pids if is_running(pid)]:
+        assert time.monotonic() < limit, f"processes are left: {left}"
+        time.sleep(0.01)
+
+
+# ---- what is left of a training
+
+
+def exists(path: Path) -> Moment:
+    """The moment at which a file or folder is there."""
+    return path.exists
+
+
+def has_lines(path: Path, count: int) -> Moment:
+    """The moment at which a file has so many lines."""
+    return lambda: path.is_file() and path.read_bytes().count(b"\n") >= count
+
+
+def saved(folder: Path, update: int) -> Moment:
+    """The moment at which a training has a checkpoint of this update or a later one."""
+    found = folder / "training" / "checkpoints"
+    return lambda: any(int(path.name) >= update for path in checkpoints(found))
+
+
+def updates(folder: Path) -> list[int]:
+    """Which checkpoints a training has."""
+    return [int(path.name) for path in checkpoints(folder / "training" / "checkpoints")]
+
+
+def weights(folder: Path) -> bytes:
+    """Of a finished model, to the bit."""
+    return (folder / "weights.safetensors").read_bytes()
+
+
+def check_checkpoints(folder: Path) -> None:
+    """Every checkpoint of a training is whole, whatever was done to it."""
+    for path in checkpoints(folder / "training" / "checkpoints"):
+        check(path)
+        assert read_state(path).update == int(path.name)
+
+
+def check_finished(folder: Path) -> None:
+    """A model is written, its checkpoints are whole, and nothing half-written is left."""
+    assert (folder / "config.json").is_file()
+    check_checkpoints(folder)
+    assert not list(folder.rglob("*.partial"))
+
+
+# ---- damage to a file
+
+
+def flip_bit(path: Path, place: float = 0.5) -> None:
+    """Change one bit, this far into the file."""
+    with path.open("r+b") as file:
+        offset = min(int(place * path.stat().st_size), path.stat().st_size - 1)
+        file.seek(offset)
+        byte = file.read(1)[0]
+        file.seek(offset)
+        file.write(bytes([byte ^ 0x10]))
+
+
+def cut_short(path: Path, place: float = 0.5) -> None:
+    """Lose the rest of a file."""
+    os.truncate(path, int(place * path.stat().st_size))

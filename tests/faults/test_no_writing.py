@@ -1,0 +1,93 @@
+"""Folders that cannot be written, or that vanish while a training writes to them: it is said clearly."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import heedful
+from heedful.config import Settings
+from heedful.errors import DiskError, HeedfulError
+from tests.conftest import quick_train_words, run_heedful
+from tests.faults.conftest import Moments
+from tests.faults.disks import Disk
+from tests.faults.harness import Command, check_checkpoints, check_finished, saved, updates, weights
+
+
+def test_a_read_only_disk(grammar_pairs: Path, disk: Disk) -> None:
+    disk.make_read_only()
+    done = run_heedful(*quick_train_words(grammar_pairs, disk.folder / "model"))
+    assert done.status == 1
+    assert f"error: cannot write {disk.folder / 'model' / 'training' / 'lock'}: Read-only" in done.err
+
+
+def test_the_disk_becomes_read_only(
+    grammar_pairs: Path, quick_model: Path, disk: Disk, quick: Settings
+) -> None:
+    """As some do after an error: what is saved stays, and when it can be written again it goes on."""
+    folder = disk.folder / "model"
+    report = Moments("update 12, ", disk.make_read_only)
+    with pytest.raises(DiskError, match=r"cannot write .*000000024: Read-only") as caught:
+        heedful.train(grammar_pairs, folder, languages=("en", "fr"), settings=quick, report=report)
+    assert "the checkpoint of update 6 is whole" in caught.value.hint
+    with pytest.raises(DiskError, match=r"cannot write .*lock: Read-only"):
+        heedful.resume(folder, report=Moments())
+    disk.make_writable()
+    heedful.resume(folder, report=Moments())
+    assert weights(folder) == weights(quick_model)
+    check_finished(folder)
+
+
+def test_the_disk_vanishes_and_comes_back(
+    grammar_pairs: Path, quick_model: Path, disk: Disk, quick: Settings, tmp_path: Path
+) -> None:
+    """A cable is pulled: nothing is written into the empty place where the disk was."""
+    folder, copy = disk.folder / "model", tmp_path / "copy"
+
+    def vanish() -> None:
+        shutil.copytree(folder, copy)
+        disk.vanish()
+
+    with pytest.raises(DiskError, match="cannot write") as caught:
+        heedful.train(
+            grammar_pairs,
+            folder,
+            languages=("en", "fr"),
+            settings=quick,
+            report=Moments("update 12, ", vanish),
+        )
+    assert f"is {folder} still there?" in caught.value.hint
+    assert not list(disk.folder.iterdir())
+    check_checkpoints(copy)
+    heedful.resume(copy, report=Moments())
+    assert weights(copy) == weights(quick_model)
+
+
+def test_the_folder_is_deleted(grammar_pairs: Path, tmp_path: Path) -> None:
+    """rm -rf while it trains: an error at the next checkpoint, and the folder does not come back."""
+    folder = tmp_path / "model"
+    with Command(*quick_train_words(grammar_pairs, folder)) as command:
+        command.until(saved(folder, 6))
+        with command.frozen():
+            shutil.rmtree(folder)
+        done = command.ended()
+    assert done.status == 1
+    assert "error: cannot write" in done.err
+    assert f"is {folder} still there?" in done.err
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("below", ["", "model"])
+def test_a_file_is_in_the_way(below: str, grammar_pairs: Path, tmp_path: Path, quick: Settings) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(HeedfulError, match="is a file"):
+        heedful.train(grammar_pairs, tmp_path / "file" / below, settings=quick, report=Moments())
+    assert (tmp_path / "file").read_text() == "precious"
+
+
+def test_parents_are_made(grammar_pairs: Path, tmp_path: Path, quick: Settings) -> None:
+    folder = tmp_path / "not" / "yet" / "there"
+    quick["training"] = {**quick["training"], "updates": 1}
+    heedful.train(grammar_pairs, folder, settings=quick, report=Moments())
+    check_finished(folder)
+    assert updates(folder)[-1] == 1

@@ -1,0 +1,156 @@
+"""Two trainings in one folder: exactly one goes on, and the other is told so and destroys nothing."""
+
+import os
+import random
+import shutil
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import heedful
+from heedful.errors import HeedfulError
+from heedful.training.inputs import Inputs
+from heedful.training.run import begun, read_run, taken_up
+from tests.conftest import quick_train_words
+from tests.faults.conftest import Moments
+from tests.faults.harness import Command, check_finished, exists, updates, weights
+
+WON, REFUSED, FAILED, BROKEN = range(4)
+
+
+def in_children(count: int, work: Callable[[int], int]) -> list[int]:
+    """What so many processes return that begin at the same moment."""
+    start = time.monotonic() + 0.02
+    pids = []
+    for number in range(count):
+        pid = os.fork()
+        if not pid:
+            status = BROKEN
+            try:
+                while time.monotonic() < start:
+                    pass
+                status = work(number)
+            except BaseException:
+                traceback.print_exc(file=sys.stderr)
+            finally:
+                os._exit(status)
+        pids.append(pid)
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+
+
+def begin(folder: Path, number: int, *, fail: bool = False) -> int:
+    """Begin a run as ``heedful train`` does, and be at work for a moment."""
+    ours = {"training": {"seed": number}}
+    try:
+        with begun(folder, Inputs((Path("pairs.tsv"),)), ours, ours):
+            time.sleep(0.01)
+            assert read_run(folder).settings == ours  # nobody else's, and still there
+            if fail:
+                raise HeedfulError("the corpus is no good")
+            (folder / "weights.safetensors").write_text(str(number))
+            return WON
+    except HeedfulError as error:
+        if "no good" in error.problem:
+            return FAILED
+        return REFUSED if is_clear(error.problem) else BROKEN
+
+
+def is_clear(problem: str) -> bool:
+    return "at work" in problem or "exists already" in problem
+
+
+def test_one_of_many_starts_wins(tmp_path: Path) -> None:
+    for round_number in range(20):
+        folder = tmp_path / str(round_number)
+        found = in_children(4, lambda number, folder=folder: begin(folder, number))  # type: ignore[misc]
+        assert Counter(found) == {WON: 1, REFUSED: 3}
+        assert (folder / "weights.safetensors").read_text() == str(found.index(WON))
+        assert read_run(folder).settings == {"training": {"seed": found.index(WON)}}
+
+
+def test_a_start_that_fails_removes_only_its_own(tmp_path: Path) -> None:
+    """Every second one fails and removes what it began, while others begin in the same folder."""
+    found: Counter[int] = Counter()
+    for round_number in range(20):
+        folder = tmp_path / str(round_number)
+
+        def work(number: int, folder: Path = folder) -> int:
+            time.sleep(random.Random(str((number, folder.name))).uniform(0, 0.03))
+            return begin(folder, number, fail=number % 2 == 0)
+
+        ends = in_children(4, work)
+        assert BROKEN not in ends
+        assert ends.count(WON) <= 1
+        found.update(ends)
+        if WON in ends:
+            assert (folder / "weights.safetensors").read_text() == str(ends.index(WON))
+        else:
+            assert not folder.exists()
+    assert found[FAILED]
+    assert found[WON]
+
+
+def test_what_a_kill_left_is_begun_anew(tmp_path: Path) -> None:
+    (tmp_path / "m" / "training" / "data").mkdir(parents=True)
+    (tmp_path / "m" / "training" / "run.json.partial").write_text("{")
+    assert begin(tmp_path / "m", 1) == WON
+    assert {path.name for path in (tmp_path / "m" / "training").iterdir()} == {"run.json", "lock"}
+
+
+def test_real_trainings(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
+    """A second start, and going on, while the first trains: refused, and the first ends as if alone."""
+    folder = tmp_path / "model"
+    words = quick_train_words(grammar_pairs, folder)
+    with Command(*words) as first, Command(*words) as second:
+        moment = exists(folder / "training" / "run.json")
+        while not moment():
+            time.sleep(0.002)
+        assert "at work" in run_resume(folder)
+        done = [first.ended(), second.ended()]
+    assert sorted(each.status for each in done) == [0, 1]
+    refused = next(each for each in done if each.status)
+    assert is_clear(refused.err)
+    assert weights(folder) == weights(quick_model)
+    check_finished(folder)
+
+
+def run_resume(folder: Path) -> str:
+    """What a second process is told that wants to go on with a run, in this one."""
+    with pytest.raises(HeedfulError) as caught, taken_up(folder):
+        pass
+    return caught.value.problem
+
+
+@pytest.mark.slow
+def test_real_trainings_many_times(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
+    for number in range(10):
+        folder = tmp_path / str(number)
+        words = quick_train_words(grammar_pairs, folder)
+        with Command(*words) as one, Command(*words) as other, Command(*words) as third:
+            done = [each.ended() for each in (one, other, third)]
+        assert sorted(each.status for each in done) == [0, 1, 1]
+        assert weights(folder) == weights(quick_model)
+        check_finished(folder)
+
+
+def test_killed_between_the_files_of_the_model(
+    quick_model: Path, grammar_pairs: Path, tmp_path: Path
+) -> None:
+    """It is no model yet, nobody takes it for one, and the training writes it again."""
+    folder = tmp_path / "model"
+    shutil.copytree(quick_model / "training", folder / "training")
+    (folder / "weights.safetensors").write_bytes(b"old")
+    (folder / "tokenizer.json.partial").write_text("{")
+    for use in (lambda: heedful.train(grammar_pairs, folder), lambda: heedful.load(folder)):
+        with pytest.raises(HeedfulError) as caught:
+            use()
+        assert f"heedful train --resume {folder}" in caught.value.hint
+    assert updates(folder)[-1] == 24
+    heedful.resume(folder, report=Moments())
+    assert weights(folder) == weights(quick_model)
+    check_finished(folder)
