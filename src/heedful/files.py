@@ -1,6 +1,7 @@
 """Files that are whole or not there: written aside, synced, then renamed into place."""
 
 import gzip
+import hashlib
 import io
 import json
 import os
@@ -88,6 +89,15 @@ def read_json(path: Path, hint: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise HeedfulError(f"{path} is damaged: it holds no JSON object", hint=hint)
     return value
+
+
+def checksum(path: Path) -> str:
+    """Of a file: 128 bits of BLAKE2b."""
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def check_writable(path: Path) -> None:

@@ -4,6 +4,7 @@ MODEL/                 the bundle, once training has ended
 MODEL/training/        run.json, data/, arithmetic.json, metrics.jsonl, checkpoints/, snapshots/
 """
 
+import json
 import math
 import shutil
 import time
@@ -33,11 +34,13 @@ from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
 from heedful.training.checkpoint import averaged_weights, checkpoints
 from heedful.training.config import TrainingConfig
+from heedful.training.corpus import first_shard
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
 from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
+from heedful.training.preparation_config import PreparationConfig
 from heedful.training.starting_model import start_from_model
 from heedful.training.taught import keep_links
 from heedful.training.tuned import REPORT, finish_tuning
@@ -72,25 +75,41 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
     learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
     if others or learned or (folder.exists() and not folder.is_dir()):
         raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
+    run = {
+        "training": [_lasting(path) for path in inputs.training],
+        "validation": [_lasting(path) for path in inputs.validation],
+        "languages": inputs.languages,
+        "parts": [_lasting_part(part) for part in inputs.parts],
+        "examined": [_lasting_part(part) for part in inputs.examined],
+        "remembered": [_lasting_part(part) for part in inputs.remembered],
+        "settings": settings,
+        "told": told,
+        "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
+    }
     if training.is_dir():  # left by a start that learned nothing
         with locked(training):
-            shutil.rmtree(training)
-    training.mkdir(parents=True)
+            _clear(training, keeps_data=_is_same(training / "run.json", run, inputs))
+    training.mkdir(parents=True, exist_ok=True)
     keep_links(settings, training)
-    write_json(
-        folder / "training" / "run.json",
-        {
-            "training": [_lasting(path) for path in inputs.training],
-            "validation": [_lasting(path) for path in inputs.validation],
-            "languages": inputs.languages,
-            "parts": [_lasting_part(part) for part in inputs.parts],
-            "examined": [_lasting_part(part) for part in inputs.examined],
-            "remembered": [_lasting_part(part) for part in inputs.remembered],
-            "settings": settings,
-            "told": told,
-            "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
-        },
-    )
+    write_json(training / "run.json", run)
+
+
+def _clear(training: Path, *, keeps_data: bool) -> None:
+    """Remove what is there; what the same command has prepared of the corpus is not prepared again."""
+    for path in training.iterdir():
+        if path.is_dir() and not (keeps_data and path.name == "data"):
+            shutil.rmtree(path)
+        elif path.is_file() and path.name != "lock":
+            path.unlink()
+
+
+def _is_same(path: Path, run: dict[str, Any], inputs: Inputs) -> bool:
+    """Whether this is what was begun before; what can be read only once is never the same."""
+    if not (path.is_file() and all(each.is_file() for each in inputs.paths)):
+        return False
+    with suppress(HeedfulError):
+        return bool(read_json(path, "") == json.loads(json.dumps(run)))  # which has no tuples
+    return False
 
 
 def _instead(folder: Path, learned: bool) -> str:
@@ -146,7 +165,9 @@ def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, st
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
     data, chosen = folder / "training" / "data", checking_vectors(choose)
-    prepared = prepare(inputs, data, cleaning, chosen, report, starting_tokenizer)
+    scale = PreparationConfig.checked(settings.get("preparation", {}))
+    scale = scale.model_copy(update={"processes": scale.processes or threads})
+    prepared = prepare(inputs, data, cleaning, chosen, report, starting_tokenizer, scale)
     training = prepared.config.training
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
@@ -203,7 +224,7 @@ def _finished(run: Run, folder: Path) -> Bundle:
 def _bundle_config(run: Run, folder: Path) -> BundleConfig:
     prepared, taught = run.prepared, run.prepared.config.taught
     longest = _longest_source(prepared)
-    by_sentence = _single_sentences(folder / "training" / "data" / "pairs.tsv")
+    by_sentence = _single_sentences(first_shard(folder / "training" / "data"))
     start = prepared.start
     if start is not None:
         changes = {
@@ -258,7 +279,7 @@ def _choose_weights(run: Run) -> str:
 
 def _longest_source(prepared: Prepared) -> int:
     """Tokens, END included, of the longest source sentence that the model has learned to read."""
-    longest = int(prepared.training.source_lengths.max()) + 1
+    longest = prepared.training.longest_source + 1
     return min(max(longest, SHORTEST_LONGEST), prepared.config.model.longest)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.corpora.store import TokenStore
+from heedful.corpora.store import Sentences
 from heedful.errors import HeedfulError
 from heedful.model.predictor import Predictor
 from heedful.training.batch import Batch
@@ -22,7 +22,7 @@ Respelling = Callable[[Sequence[int], np.random.Generator], list[int]]
 
 
 def read_batch(
-    store: TokenStore,
+    store: Sentences,
     indices: Sequence[int],
     respell: tuple[Respelling, Respelling] | None,
     noise: list[int],
