@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -78,6 +78,19 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, whole or not at all."""
     write_text(path, json.dumps(value, ensure_ascii=False, indent=2) + "\n")
+
+
+def append_line(path: Path, line: str, is_wanted: Callable[[str], bool]) -> None:
+    """Add a line to a file that others may add to, if it is still wanted behind the line that is last."""
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
+        hold(file, "", wait=True)
+        file.seek(0)
+        text = file.read()
+        if is_wanted((text.splitlines() or [""])[-1]):
+            cut_short = bool(text) and not text.endswith("\n")
+            file.write("\n" * cut_short + line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def read_json(path: Path, hint: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ The rule to remember: the pieces of a file, one behind another, give the records
 
 import io
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,8 @@ class Piece:
     """Number of the first line."""
     plain: bool = False
     """Whether lines are text, and no pairs."""
+    watched: tuple[Callable[[io.BufferedReader], io.BufferedReader], ...] = ()
+    """What looks on, of each file, while lines are read; if anybody does."""
 
     def records(self, reading: Reading) -> Iterator[Record]:
         """What stands in it."""
@@ -42,14 +44,23 @@ class Piece:
         return self._lines(reading)
 
     def _lines(self, reading: Reading) -> Iterator[Record]:
-        with _opened(self.paths[0], self.spans[0], self.first) as given:
+        with self._opened(0) as given:
             if self.plain:
                 yield from _texts(given)
             elif len(self.paths) == 1:
                 yield from FORMATS[kind_of(self.paths[0])].read(given, reading)
             else:
-                with _opened(self.paths[1], self.spans[1], self.first) as other:
+                with self._opened(1) as other:
                     yield from read_parallel_inputs(given, other)
+
+    @contextmanager
+    def _opened(self, number: int) -> Iterator[Input]:
+        path, (start, end) = self.paths[number], self.spans[number]
+        with readable(path), path.open("rb", buffering=0) as file:
+            file.seek(start)
+            stream: io.BufferedReader = io.BufferedReader(_Part(file, end - start), BLOCK)
+            stream = self.watched[number](stream) if self.watched else stream
+            yield Input(str(path), title(path), stream, ending(path.name), self.first)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -81,7 +92,7 @@ def identity(paths: Iterable[Path]) -> list[list[Any]]:
 
 def has_line_pairs(group: Sequence[Path], *, plain: bool = False) -> bool:
     """Whether the files can be cut between lines: they are not packed, and each line is a pair."""
-    if any(_is_packed(path) for path in group):
+    if any(is_packed(path) for path in group):
         return False
     return plain or len(group) == 2 or kind_of(group[0]) in ("tsv", "jsonl")
 
@@ -133,17 +144,10 @@ def _offsets(path: Path, lines: Sequence[int]) -> list[int]:
     return [*offsets, place]
 
 
-def _is_packed(path: Path) -> bool:
+def is_packed(path: Path) -> bool:
+    """Whether a file is gzipped, whatever its name."""
     with readable(path), path.open("rb") as file:
         return file.read(2) == _GZIP_MAGIC
-
-
-@contextmanager
-def _opened(path: Path, span: Span, first: int) -> Iterator[Input]:
-    with readable(path), path.open("rb", buffering=0) as file:
-        file.seek(span[0])
-        stream: io.BufferedReader = io.BufferedReader(_Part(file, span[1] - span[0]), BLOCK)
-        yield Input(str(path), title(path), stream, ending(path.name), first)
 
 
 def _texts(given: Input) -> Iterator[Record]:

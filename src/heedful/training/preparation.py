@@ -45,7 +45,9 @@ from heedful.training.encoding import (
 from heedful.training.inputs import Inputs
 from heedful.training.learns import Learns
 from heedful.training.preparation_config import PreparationConfig
+from heedful.training.sampling import check_stream, sampled, write_stream
 from heedful.training.starting_model import starting_model, tuned_shape
+from heedful.training.stream import STREAM, Stream
 from heedful.training.survey import Survey, surveyed
 from heedful.training.terms import term_notes
 
@@ -77,7 +79,7 @@ class Prepared:
 
     config: RunConfig
     tokenizer: PairTokenizer
-    training: TokenStore | Shards
+    training: TokenStore | Shards | Stream
     validation: list[Pair]
     summary: list[str]
     mixture: Mixture | None = None
@@ -93,6 +95,8 @@ class Prepared:
 
     def batches(self) -> Updates:
         """Which pairs each update sees."""
+        if isinstance(self.training, Stream):
+            return self.training
         settings, config = self.config.training, self.config.batches
         if isinstance(self.training, Shards):
             shares = self.mixture.shares if self.mixture else ()
@@ -154,7 +158,8 @@ def prepare(
         mend_stores(folder, scale.processes, report)
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        _prepare(inputs, folder, Means(cleaning, choose, report, new_tokenizer, scale))
+        way = _prepare_stream if scale.stream else _prepare
+        way(inputs, folder, Means(cleaning, choose, report, new_tokenizer, scale))
     return load_prepared(folder)
 
 
@@ -164,12 +169,15 @@ def load_prepared(folder: Path) -> Prepared:
     validation = list(cleaned_pairs(folder / "validation.tsv"))
     if not ({"config", "summary"} <= finished.keys() and validation):
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
-    store = open_store(folder / TRAINING)
+    config = RunConfig.checked(finished["config"])
+    tokenizer = PairTokenizer.load(folder / "tokenizer.json")
+    streams = (folder / STREAM).is_file()
+    store = Stream.open(folder, config, tokenizer) if streams else open_store(folder / TRAINING)
     sizes = finished.get("sizes", [len(store)])  # an older Heedful knew of no parts
     start, remembered = finished.get("start"), folder / REMEMBERED
     return Prepared(
-        RunConfig.checked(finished["config"]),
-        PairTokenizer.load(folder / "tokenizer.json"),
+        config,
+        tokenizer,
         store,
         validation,
         finished["summary"],
@@ -187,35 +195,79 @@ def _prepare(inputs: Inputs, folder: Path, means: Means) -> None:
     config, reason = _recipe(corpus, inputs, means)
     report.say(reason)
     corpus = replace(corpus, parts=tempered(corpus.parts, corpus.sizes, config.training.temperature))
-    division = divided(inputs, corpus, config)
-    start = starting_model(Path(config.tuning.start_from)).config if config.tuning.start_from else None
-    learns, old, notes = division.learns, list[Pair](), division.notes
-    if start is None:
-        report.say(f"training the {config.tokenizer.kind} tokenizer")
-    else:
-        learns, old, lines = remembered_pairs(inputs, corpus, learns, config.cleaning)
-        notes += lines
-    tokenizer = _tokenizer(corpus, learns, config, inputs, means)
-    examined, lines = _write_examinations(division, old, folder, tokenizer, config, inputs.unit)
-    notes += lines
-    manifest = encode(corpus, learns, config, means.scale.processes, report, inputs.unit)
+    made = _divided(inputs, corpus, config, means)
+    tokenizer, notes = made.tokenizer, made.notes
+    manifest = encode(corpus, made.learns, config, means.scale.processes, report, inputs.unit)
     mixture = _mixture(corpus, manifest)
     listed, found = (sum(getattr(shard, name) for shard in manifest.shards) for name in ("listed", "found"))
     notes += term_notes(config.terms, listed, found)
     notes += encoding_notes(manifest, tokenizer, config.model.longest, inputs.unit)
-    notes += _mixed(corpus.parts, mixture, inputs.unit)
-    for note in notes:
+    _finish(inputs, corpus, mixture, made, [*summary, reason, *notes], report)
+
+
+def _prepare_stream(inputs: Inputs, folder: Path, means: Means) -> None:
+    """Choose everything by a sample; what is learned from is read while training."""
+    report = means.report
+    sample, summary = sampled(inputs, folder, means.cleaning, means.scale, report)
+    corpus = sample.corpus
+    survey = Survey.of(corpus.numbered(), len(corpus.parts))
+    times = sum(sample.sizes) / sum(corpus.sizes)
+    size = CorpusSize(
+        sum(sample.sizes), round(times * sum(survey.characters)), len(survey.alphabet), inputs.unit
+    )
+    config, reason = means.choose(size, measured=True)
+    check_stream(config)
+    report.say(reason)
+    corpus = replace(corpus, parts=tempered(corpus.parts, sample.sizes, config.training.temperature))
+    (folder / "tokenizer.json").unlink(missing_ok=True)  # of a sample that another start has drawn
+    made = _divided(inputs, corpus, config, means)
+    mixture = write_stream(sample, corpus, made.learns, config, made.tokenizer, inputs)
+    _finish(inputs, corpus, mixture, made, [*summary, reason, *made.notes], report)
+
+
+class Made(NamedTuple):
+    """What a corpus is divided into, and its tokenizer."""
+
+    config: RunConfig
+    learns: Learns
+    tokenizer: PairTokenizer
+    start: BundleConfig | None
+    examined: list[Direction]
+    notes: list[str]
+
+
+def _divided(inputs: Inputs, corpus: Corpus, config: RunConfig, means: Means) -> Made:
+    """Set pairs aside to be examined on, and train the tokenizer on the others."""
+    division = divided(inputs, corpus, config)
+    start = starting_model(Path(config.tuning.start_from)).config if config.tuning.start_from else None
+    learns, old, notes = division.learns, list[Pair](), division.notes
+    if start is None:
+        means.report.say(f"training the {config.tokenizer.kind} tokenizer")
+    else:
+        learns, old, lines = remembered_pairs(inputs, corpus, learns, config.cleaning)
+        notes += lines
+    tokenizer = _tokenizer(corpus, learns, config, inputs, means)
+    examined, lines = _write_examinations(division, old, corpus.folder, tokenizer, config, inputs.unit)
+    return Made(config, learns, tokenizer, start, examined, notes + lines)
+
+
+def _finish(
+    inputs: Inputs, corpus: Corpus, mixture: Mixture, made: Made, summary: list[str], report: Reporter
+) -> None:
+    """Tell, and write down, what was done."""
+    mixed = _mixed(corpus.parts, mixture, inputs.unit)
+    for note in [*made.notes, *mixed]:
         report.say(note)
     write_json(
-        folder / PREPARED,
+        corpus.folder / PREPARED,
         {
-            "summary": [*summary, reason, *notes],
-            "config": json.loads(config.model_dump_json()),
-            "start": start and json.loads(start.model_dump_json()),
+            "summary": [*summary, *mixed],
+            "config": json.loads(made.config.model_dump_json()),
+            "start": made.start and json.loads(made.start.model_dump_json()),
             "sizes": mixture.sizes,
             "shares": mixture.shares,
             "directions": inputs.directions,
-            "examined": examined,
+            "examined": made.examined,
         },
     )
 
