@@ -1,9 +1,9 @@
-"""How quickly a large corpus is made ready to train on, by one process and by all cores, and in how much memory.
+"""How quickly a large corpus is made ready to train on, by one process and by all cores, and in what memory.
 
 python benchmarks/preparation.py [--pairs 10000000] [--processes 2] [--files 4] [--folder FOLDER]
 
-Pairs are sentences of the demo grammar with numbers in them, so that few are alike, in several TSV files, the
-last of them gzipped; one in fifty is a duplicate. Prints what each way took, pairs a second, and the most
+Pairs are sentences of the demo grammar with numbers in them, so that few are alike, in several TSV files, one
+of them gzipped; every fiftieth may be a duplicate. Prints what each way took, pairs a second, and the most
 memory that all its processes together had at a time (proportional: what they share counts once).
 """
 
@@ -37,9 +37,10 @@ class Clock(Reporter):
         print(f"  {time.monotonic() - started:7.1f} s  {text}", flush=True)
 
 started = time.monotonic()
-scale = PreparationConfig(processes=int(sys.argv[3]))
+scale = PreparationConfig.model_validate_json(sys.argv[3])
 files = tuple(map(Path, sys.argv[4:]))
-found = prepare(Inputs(files), Path(sys.argv[1]), CleaningConfig(), chooser(json.loads(sys.argv[2])), Clock(), scale=scale)
+choose = chooser(json.loads(sys.argv[2]))
+found = prepare(Inputs(files), Path(sys.argv[1]), CleaningConfig(), choose, Clock(), scale=scale)
 print(f"  {time.monotonic() - started:7.1f} s  in all, {len(found.training):,} pairs")
 started = time.monotonic()
 found.batches().update(0, 0)
@@ -52,7 +53,7 @@ def lines(pairs: int, seed: int) -> Iterator[bytes]:
     dice, sentences = random.Random(seed), generate(20_000)
     for number in range(pairs):
         pair = sentences[dice.randrange(len(sentences))]
-        named = dice.randrange(10_000_000) if number % 50 else 7
+        named = dice.randrange(10_000) if number % 50 else 7
         yield f"{named} {pair.source}\t{named} {pair.target}\n".encode()
 
 
@@ -64,8 +65,7 @@ def write_files(folder: Path, pairs: int, count: int) -> list[Path]:
         own = pairs * share // sum(shares)
         packed = number == 0  # the smallest: a packed file is one piece
         path = folder / f"pairs{number}.tsv{'.gz' * packed}"
-        opened = gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb")
-        with opened as file:
+        with gzip.open(path, "wb", compresslevel=1) if packed else path.open("wb") as file:
             file.writelines(lines(own, number))
         paths.append(path)
     return paths
@@ -86,9 +86,9 @@ def memory_of(leader: int) -> int:
     return 1024 * total
 
 
-def measured(folder: Path, paths: list[Path], processes: int) -> tuple[float, int]:
+def measured(folder: Path, paths: list[Path], scale: dict[str, float]) -> tuple[float, int]:
     """Seconds and most bytes of a preparation."""
-    words = [str(folder), json.dumps(SETTINGS), str(processes), *map(str, paths)]
+    words = [str(folder), json.dumps(SETTINGS), json.dumps(scale), *map(str, paths)]
     started, most = time.monotonic(), 0
     process = subprocess.Popen([sys.executable, "-c", CODE, *words])
 
@@ -112,6 +112,8 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=4)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--folder", type=Path, default=None, help="where there is room; else the system's")
+    parser.add_argument("--shard-pairs", type=int, default=1_000_000)
+    parser.add_argument("--piece-megabytes", type=float, default=32)
     told = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=told.folder) as name:
         folder = Path(name)
@@ -122,7 +124,8 @@ def main() -> None:
         taken = []
         for processes in (1, told.processes):
             print(f"{processes} process(es):", flush=True)
-            seconds, most = measured(folder / f"by{processes}", paths, processes)
+            scale = {"shard_pairs": told.shard_pairs, "piece_megabytes": told.piece_megabytes}
+            seconds, most = measured(folder / f"by{processes}", paths, scale | {"processes": processes})
             taken.append(seconds)
             print(f"  {seconds:.1f} s, {told.pairs / seconds:,.0f} pairs/s, {most / 1e6:,.0f} MB at most")
         print(f"{taken[0] / taken[1]:.2f} times as quick by {told.processes} processes")

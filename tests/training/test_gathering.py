@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from heedful.training.preparation import Inputs, Prepared, prepare
 from heedful.training.preparation_config import PreparationConfig
 from heedful.training.survey import split_shards
 from heedful.training.workers import Workers
+from tests.conftest import quick_train_words
 
 QUIET = Reporter(quiet=True)
 SETTINGS = {
@@ -267,7 +269,7 @@ def test_killed_again_and_again(files: Path, tmp_path: Path) -> None:
     scale = SHARDED.model_copy(update={"processes": 2})
     seconds = seconds_of(files, tmp_path / "whole", scale)
     dice = random.Random(3)
-    moments = [dice.uniform(0.3, 1.0) * seconds for _ in range(4)]
+    moments = [dice.uniform(0.3, 1.0) * seconds for _ in range(3)]
     survives(files, tmp_path / "killed", contents(tmp_path / "whole"), moments)
 
 
@@ -292,6 +294,53 @@ def workers_of(leader: int) -> list[int]:
         if b"heedful.training.worker" in words and int(stat.rpartition(")")[2].split()[1]) == leader:
             found.append(int(path.parent.name))
     return found
+
+
+def started(words: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([sys.executable, "-m", "heedful", *words], stderr=subprocess.PIPE)
+
+
+def wait_for(pattern: str, folder: Path, process: "subprocess.Popen[bytes]") -> list[Path]:
+    while not (found := list(folder.glob(pattern))) and process.poll() is None:
+        time.sleep(0.005)
+    return found
+
+
+def test_the_same_command_goes_on(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
+    """What a killed one had cleaned is not cleaned again, and the model is that of one that was let alone."""
+    folder = tmp_path / "model"
+    words = [*quick_train_words(grammar_pairs, folder), "--set", "preparation.piece_megabytes=0.005"]
+    process = started(words)
+    [piece, *_] = wait_for("training/data/gathering/00000", folder, process)
+    process.kill()
+    process.communicate()
+    before, seen = piece.stat().st_mtime_ns, set[int]()
+    process = started(words)
+    while process.poll() is None:
+        with suppress(FileNotFoundError):  # at the end it goes
+            seen.add(piece.stat().st_mtime_ns)
+        time.sleep(0.005)
+    assert process.returncode == 0, process.communicate()
+    process.communicate()
+    assert seen == {before}
+    name = "weights.safetensors"
+    assert (folder / name).read_bytes() == (quick_model / name).read_bytes()
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
+def test_ctrl_c_ends_all(grammar_pairs: Path, tmp_path: Path) -> None:
+    more = ["preparation.piece_megabytes=0.002", "preparation.processes=2"]
+    words = [*quick_train_words(grammar_pairs, tmp_path / "model"), *(w for m in more for w in ("--set", m))]
+    process = started(words)
+    workers: list[int] = []
+    while not workers and process.poll() is None:
+        workers = workers_of(process.pid)
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told
+    assert b"Traceback" not in told
+    assert workers
+    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")

@@ -15,9 +15,9 @@ from heedful.corpora.split import Split, split, split_hash
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter, counted
 from heedful.training.config import RunConfig
-from heedful.training.corpus import PAIRS, Corpus, keep_cleaned, kept_cleaned, lines_of, write_corpus
+from heedful.training.corpus import CLEANED, PAIRS, Corpus, keep_cleaned, kept_cleaned, lines_of, write_corpus
 from heedful.training.directions import Division, held_out_of_each, interleaved
-from heedful.training.gathering import GATHERING, forget_pieces, gathered, is_large
+from heedful.training.gathering import forget_pieces, gathered, is_large
 from heedful.training.inputs import Inputs
 from heedful.training.learns import Learns, untagged
 from heedful.training.preparation_config import PreparationConfig
@@ -57,11 +57,10 @@ def cleaned_corpus(
 
 def _forget(folder: Path) -> None:
     """Remove what was made of other pairs, but for pieces, which know themselves what they are made of."""
-    for path in folder.iterdir():
-        if path.is_dir() and path.name != GATHERING:
-            shutil.rmtree(path)
-        elif path.is_file():
-            path.unlink()
+    for name in ("training", "pairs"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (CLEANED, "recipe.json", "tokenizer.json", "encoding.json"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _one_by_one(

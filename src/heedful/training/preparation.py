@@ -55,7 +55,7 @@ __all__ = ["Choice", "CorpusSize", "Inputs", "Prepared", "load_prepared", "prepa
 
 PREPARED = "prepared.json"
 RECIPE = "recipe.json"
-TOKENIZER_PAIRS = 4_000_000
+TOKENIZER_PAIRS = 2_000_000
 """That a tokenizer is trained on, at most: more pairs hardly change its pieces."""
 REMEMBERED = "remembered.tsv"
 START = "start"

@@ -11,6 +11,7 @@ writes its line; others find it there.
 
 import json
 from collections.abc import Iterator, Sequence, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -177,7 +178,8 @@ class Stream:
         """Read the next window, and write down where it began."""
         start = self._next
         if all(known.window != start.window for known in self._starts):
-            append_line(self._journal, _line_of(start), partial(_is_later, start.window))
+            with suppress(OSError):  # it only saves time, and not all who read may write here
+                append_line(self._journal, _line_of(start), partial(_is_later, start.window))
             self._starts.append(start)
         sources, targets = self._encoded(self._fit(start.window))
         plan = plan_batches(
