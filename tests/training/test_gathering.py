@@ -24,10 +24,10 @@ from heedful.corpora.split import split
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.training.corpus import CLEANED
+from heedful.training.crew import Crew
 from heedful.training.preparation import Inputs, Prepared, prepare
 from heedful.training.preparation_config import PreparationConfig
 from heedful.training.survey import split_shards
-from heedful.training.workers import Workers
 from tests.conftest import quick_train_words
 
 QUIET = Reporter(quiet=True)
@@ -291,7 +291,7 @@ def workers_of(leader: int) -> list[int]:
             words, stat = path.read_bytes().split(b"\0"), (path.parent / "stat").read_text()
         except OSError:
             continue
-        if b"heedful.training.worker" in words and int(stat.rpartition(")")[2].split()[1]) == leader:
+        if b"heedful.training.preparer" in words and int(stat.rpartition(")")[2].split()[1]) == leader:
             found.append(int(path.parent.name))
     return found
 
@@ -314,11 +314,11 @@ def test_the_same_command_goes_on(grammar_pairs: Path, quick_model: Path, tmp_pa
     [piece, *_] = wait_for("training/data/gathering/00000", folder, process)
     process.kill()
     process.communicate()
-    before, seen = piece.stat().st_mtime_ns, set[int]()
+    before, seen = (piece / "pairs.tsv").stat().st_mtime_ns, set[int]()
     process = started(words)
     while process.poll() is None:
         with suppress(FileNotFoundError):  # at the end it goes
-            seen.add(piece.stat().st_mtime_ns)
+            seen.add((piece / "pairs.tsv").stat().st_mtime_ns)
         time.sleep(0.005)
     assert process.returncode == 0, process.communicate()
     process.communicate()
@@ -381,7 +381,7 @@ def test_what_always_kills_its_worker_is_an_error(tmp_path: Path) -> None:
         pytest.raises(HeedfulError, match="has ended 3 times"),
         QUIET.task("") as task,
     ):
-        Workers(tmp_path, 2).run([{"task": "unknown"}, {"task": "unknown"}], task)
+        Crew(tmp_path, 2).run([{"task": "unknown"}, {"task": "unknown"}], task)
 
 
 def test_an_error_of_a_worker_is_told(files: Path, tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ from heedful.text.tokenizer import PairTokenizer
 from heedful.text.trees import encoded_sources
 from heedful.training.config import RunConfig
 from heedful.training.corpus import CLEANED, Corpus, Numbered, shard_names
+from heedful.training.crew import Crew
 from heedful.training.learns import Learns
 from heedful.training.terms import TermWriter
-from heedful.training.workers import Workers
 
 ENCODED_AT_ONCE = 10_000
 TRAINING = "training"
@@ -58,7 +58,7 @@ def encode(
         if not _is_finished(shard_folder(folder, number, count))
     ]
     with report.task("encoding", total=sum(corpus.sizes), unit=f"{unit}s") as task:
-        Workers(corpus.folder, processes).run(orders, task)
+        Crew(corpus.folder, processes).run(orders, task)
     return write_manifest(folder, count)
 
 
@@ -186,7 +186,7 @@ def mend_stores(folder: Path, processes: int, report: Reporter) -> None:
         name = shard_folder(training, number, count)
         report.say(f"token store {name} is damaged; it is encoded again")
     with report.task("encoding") as task:
-        Workers(folder, processes).run([{"task": "encode", "number": n} for n in damaged], task)
+        Crew(folder, processes).run([{"task": "encode", "number": n} for n in damaged], task)
     if damaged_shards(training):
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=_AGAIN)
 

@@ -26,9 +26,9 @@ from heedful.corpora.reading import Record
 from heedful.files import checksum, read_json, sync_folder, write_json
 from heedful.progress import Reporter
 from heedful.training.corpus import Corpus, lines_of, write_corpus
+from heedful.training.crew import Crew
 from heedful.training.inputs import Inputs
 from heedful.training.preparation_config import PreparationConfig
-from heedful.training.workers import Workers
 
 GATHERING = "gathering"
 JOB = "job.json"
@@ -87,7 +87,7 @@ def gathered(
         if not _is_finished(gathering, number, pieces[number][1])
     ]
     with report.task("reading", unit=f"{inputs.unit}s") as task:
-        Workers(folder, config.processes).run(orders, task)
+        Crew(folder, config.processes).run(orders, task)
     found = [PieceReport.from_json(_report(gathering, number)) for number in range(len(pieces))]
     kept = _kept(gathering, found, deduplicate=cleaning.deduplicate)
     owners = [part for part, _ in pieces]

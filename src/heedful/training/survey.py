@@ -19,7 +19,7 @@ from heedful.files import read_json, whole_file, write_json
 from heedful.progress import Reporter
 from heedful.text.tags import without_tags
 from heedful.training.corpus import CLEANED, LINES_AT_ONCE, Corpus, Numbered, lines_of
-from heedful.training.workers import Workers
+from heedful.training.crew import Crew
 
 _AGAIN = "delete the model folder and train anew"
 
@@ -53,7 +53,7 @@ def surveyed(corpus: Corpus, processes: int, report: Reporter, unit: str) -> Sur
         if not path.with_suffix(".json").is_file()
     ]
     with report.task("looking through", total=sum(corpus.sizes), unit=f"{unit}s") as task:
-        Workers(corpus.folder, processes).run(orders, task)
+        Crew(corpus.folder, processes).run(orders, task)
     found = [read_json(path.with_suffix(".json"), _AGAIN) for path in corpus.paths]
     characters = zip(*(each["characters"] for each in found), strict=True)
     alphabet = frozenset[str]().union(*(each["alphabet"] for each in found))

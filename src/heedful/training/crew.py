@@ -19,7 +19,7 @@ from heedful.errors import HeedfulError
 from heedful.progress import Task
 from heedful.training.devices import available_cores
 
-WORKER = "heedful.training.worker"
+PREPARER = "heedful.training.preparer"
 ATTEMPTS = 3
 """Times that a task is begun, at most: a worker may be ended by others, or by the system for its memory."""
 
@@ -27,7 +27,7 @@ Order = dict[str, Any]
 """What to do, as JSON."""
 
 
-class Workers:
+class Crew:
     """So many processes, 0 for one for each core, started when there is something to do for two of them."""
 
     def __init__(self, folder: Path, count: int) -> None:
@@ -36,15 +36,15 @@ class Workers:
     def run(self, orders: Sequence[Order], progress: Task) -> list[Any]:
         """The results of all orders, in their order."""
         if self.count == 1 or len(orders) <= 1:
-            from heedful.training.worker import carry_out
+            from heedful.training.preparer import carry_out
 
             return [carry_out(self.folder, order, progress.advance) for order in orders]
-        crew = _Crew(self.folder, orders, progress)
-        with _served(crew, min(self.count, len(orders))):
-            return crew.results()
+        shift = _Shift(self.folder, orders, progress)
+        with _served(shift, min(self.count, len(orders))):
+            return shift.results()
 
 
-class _Crew:
+class _Shift:
     """The orders of a run that are still to be given out, and the results so far."""
 
     def __init__(self, folder: Path, orders: Sequence[Order], progress: Task) -> None:
@@ -113,7 +113,7 @@ class _Crew:
             if self.fault is not None:
                 raise self.fault
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", WORKER, str(self.folder.absolute())],
+                [sys.executable, "-P", "-m", PREPARER, str(self.folder.absolute())],
                 stdin=subprocess.PIPE,  # its end tells a worker that the leader is gone
                 stdout=subprocess.PIPE,
                 env=_environment(),
@@ -131,17 +131,17 @@ class _Crew:
 
 
 @contextmanager
-def _served(crew: _Crew, count: int) -> Iterator[None]:
-    threads = [threading.Thread(target=crew.serve, daemon=True) for _ in range(count)]
+def _served(shift: _Shift, count: int) -> Iterator[None]:
+    threads = [threading.Thread(target=shift.serve, daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
     try:
         yield
     finally:
-        crew.end()
+        shift.end()
         for thread in threads:
             thread.join()
-        for process in crew.processes:
+        for process in shift.processes:
             process.communicate()
 
 

@@ -1,6 +1,6 @@
-"""A process that prepares parts of a corpus for another (workers.py).
+"""A process that prepares parts of a corpus for another (crew.py).
 
-python -m heedful.training.worker FOLDER
+python -m heedful.training.preparer FOLDER
 """
 
 import json
