@@ -17,7 +17,7 @@ from heedful.model.config import ModelConfig
 from heedful.model.family import new_model
 from heedful.model.predictor import Predictor
 from heedful.training.batch import Batch, new_batch
-from heedful.training.update import add_gradient
+from heedful.training.update import BatchLoss, add_gradient
 
 VOCABULARY, WIDTH = 4000, 256
 KINDS = ("transformer", "gru")
@@ -75,7 +75,7 @@ def _speed(model: Predictor, batch: Batch, threads: int, rounds: int) -> float:
     for _ in range(rounds):
         model.zero_grad(set_to_none=True)
         started = time.perf_counter()
-        add_gradient(model, [batch], 0.1, "float32")
+        add_gradient(BatchLoss(model, 0.1), [batch], "float32")
         best = min(best, time.perf_counter() - started)
     return batch.tokens / best
 

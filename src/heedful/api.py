@@ -1,8 +1,11 @@
 """The library in a few calls: train, resume, load. ``import heedful`` offers them directly."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+
+import torch
 
 from heedful.bundle import Bundle
 from heedful.choosing import chooser, possible
@@ -16,11 +19,14 @@ from heedful.errors import HeedfulError
 from heedful.loading import load
 from heedful.model.config import PLAIN, TREE_POSITIONS
 from heedful.progress import Reporter
-from heedful.training.devices import chosen_device
+from heedful.training.config import TrainingConfig
+from heedful.training.devices import available_cores, chosen_device
+from heedful.training.follower import follow
+from heedful.training.group import Group, LostError, group_of_torchrun, under_torchrun
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
-from heedful.training.run import begin, carry_on, forget_unlearned, read_run
+from heedful.training.run import Together, begin, carry_on, forget_unlearned, is_begun, read_run
 from heedful.training.starting_model import inputs_to_tune, languages_to_tune, start_of, with_model_settings
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
@@ -143,16 +149,37 @@ def _trained(
     check_vectors(possible(settings))
     check_links(settings)
     check_glossary(settings)
-    chosen_device(settings.get("training", {}).get("device", "auto"))  # an error now, not after the corpus
-    begin(folder, inputs, settings, told)
-    report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
-    if not (inputs.plain or inputs.languages):
-        report.say("its languages are not known; --languages en-de (source-target) names them")
-    try:
-        return carry_on(folder, choose, report)
-    except HeedfulError:
-        forget_unlearned(folder)
-        raise
+    with _group(settings) as group:
+        if group.rank:
+            return _followed(group, folder, settings)
+        if under_torchrun() and is_begun(folder, inputs, settings, told):
+            return carry_on(folder, choose, report, Together(group))
+        begin(folder, inputs, settings, told)
+        report.say(f"training a model into the folder {folder}; Ctrl-C stops it without loss")
+        if not (inputs.plain or inputs.languages):
+            report.say("its languages are not known; --languages en-de (source-target) names them")
+        try:
+            return carry_on(folder, choose, report, Together(group))
+        except LostError:
+            raise
+        except HeedfulError:
+            forget_unlearned(folder)
+            raise
+
+
+@contextmanager
+def _group(settings: Settings) -> Iterator[Group]:
+    """Those that torchrun has started, or this process alone; a device that is not there is an error now."""
+    told = TrainingConfig.checked(settings.get("training", {}))
+    with group_of_torchrun(chosen_device(told.device), told.silence) as group:
+        yield group
+
+
+def _followed(group: Group, folder: Path, settings: Settings) -> Bundle:
+    """Train with the leader, who writes the model."""
+    torch.set_num_threads(max(1, available_cores() // group.neighbours))
+    follow(group, folder / "training", TrainingConfig.checked(settings.get("training", {})).device)
+    return Bundle.load(folder)
 
 
 def _check_files(inputs: Inputs) -> None:
@@ -167,16 +194,23 @@ def _check_files(inputs: Inputs) -> None:
             check_room_for_heads(part.paths)
 
 
-def resume(folder: str | Path, *, report: Reporter | None = None) -> NativeEngine:
-    """Go on with a training that was interrupted, as if it had not been."""
-    return NativeEngine(resume_any(folder, report=report))
+def resume(folder: str | Path, *, processes: int = 0, report: Reporter | None = None) -> NativeEngine:
+    """Go on with a training that was interrupted, as if it had not been.
+
+    With another number of ``processes`` it goes on at the same pair, and rounds sums otherwise.
+    """
+    return NativeEngine(resume_any(folder, processes=processes, report=report))
 
 
-def resume_any(folder: str | Path, *, report: Reporter | None = None) -> Bundle:
+def resume_any(folder: str | Path, *, processes: int = 0, report: Reporter | None = None) -> Bundle:
     """The same for a model of any task."""
     folder = Path(folder)
     run = read_run(folder)
-    return carry_on(folder, chooser(run.settings, run.told), report or Reporter())
+    with _group(run.settings) as group:
+        if group.rank:
+            return _followed(group, folder, run.settings)
+        choose = chooser(run.settings, run.told)
+        return carry_on(folder, choose, report or Reporter(), Together(group, processes))
 
 
 def _paths(paths: Paths) -> tuple[Path, ...]:

@@ -17,6 +17,12 @@ Time = Annotated[
     str | None,
     typer.Option(help="Be done in 30m, 2h, 1h30m, 90s, 10 (minutes); auto takes 30m unless told epochs."),
 ]
+Processes = Annotated[
+    int,
+    typer.Option(
+        min=0, help="Processes of this machine that train together; else a long training tries it out."
+    ),
+]
 Resume = Annotated[Path | None, typer.Option(help="Go on with the interrupted training of this folder.")]
 Mix = Annotated[
     list[str] | None,
@@ -79,6 +85,7 @@ def train(
     time: Time = None,
     glossary: Glossary = None,
     settings: Set = [],  # noqa: B006 - Typer copies it
+    processes: Processes = 0,
     resume: Resume = None,
     quiet: Quiet = False,
 ) -> None:
@@ -105,9 +112,9 @@ def train(
         if any((*files, start_from, old_validation, preset, recipe, time, settings)):
             raise HeedfulError(
                 "--resume goes on with the files and settings of its folder",
-                hint=f"nothing else is needed: heedful train --resume {resume}",
+                hint=f"only --processes may be added: heedful train --resume {resume}",
             )
-        lines = resume_command(resume, report)
+        lines = resume_command(resume, processes, report)
     else:
         options = TrainOptions(
             tuple(pairs or ()),
@@ -118,7 +125,7 @@ def train(
             start_from,
             tuple(old_validation or ()),
             task,
-            run_settings(recipe, preset, time, settings, glossary),
+            run_settings(recipe, preset, time, settings, glossary, processes),
             tuple(direction or ()),
             both_ways,
         )

@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,11 +18,17 @@ from heedful.errors import HeedfulError
 from heedful.model.transformer import Transformer
 from heedful.progress import Reporter
 from heedful.training.arithmetic import FILE, Arithmetic, arithmetic_of
+from heedful.training.batch import Batch
+from heedful.training.group import Group
 from heedful.training.plan import Plan
-from heedful.training.preparation import Prepared, load_prepared
+from heedful.training.preparation import load_prepared
 from heedful.training.run import new_predictor
 from heedful.training.team import Team, team
+from heedful.training.update import new_optimizer
+from heedful.training.worker import Learner
 from tests.conftest import quick_train_words, run_heedful
+
+QUIET = Reporter(quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,10 +40,25 @@ def run(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "training"
 
 
-def parts(run: Path) -> tuple[Prepared, Plan, Transformer]:
+def parts(run: Path) -> tuple[Learner, Plan, Transformer]:
     prepared = load_prepared(run / "data")
     torch.manual_seed(3)  # other weights than a helper begins with
-    return prepared, Plan(prepared, run, Reporter(quiet=True)), new_predictor(prepared)
+    plan, model = Plan(prepared, run, QUIET), new_predictor(prepared)
+    return Learner(run, plan, model, new_optimizer(model, plan.settings)), plan, model
+
+
+def shared(run: Path, folder: Path, parallel: str) -> Path:
+    """The same run, whose processes share the work in this way."""
+    shutil.copytree(run / "data", folder / "data")
+    prepared = folder / "data" / "prepared.json"
+    values = json.loads(prepared.read_text())
+    values["config"]["training"]["parallel"] = parallel
+    prepared.write_text(json.dumps(values))
+    return folder
+
+
+def alone(learner: Learner) -> Team:
+    return Team(learner, Group())
 
 
 def gradients(model: Transformer) -> list[torch.Tensor]:
@@ -46,15 +69,14 @@ def gradients(model: Transformer) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_gradient_is_that_of_one_process(run: Path, size: int) -> None:
-    _, plan, model = parts(run)
-    gradient = plan.gradient_of(model)
-    alone = Team(model, gradient).work(2, "float32")
+    learner, _, model = parts(run)
+    expected_sums = alone(learner).gradient(2, "float32").sums
     expected = gradients(model)
-    with team(model, gradient, run, size, threads=1) as workers:
+    with team(learner, Group(), size, 1, QUIET) as workers:
         for update in (1, 2):  # the second time with what the first left behind
-            together = workers.work(update, "float32")
-    assert together[1] == alone[1]
-    assert together[0] == pytest.approx(alone[0], rel=1e-6)
+            together = workers.gradient(update, "float32").sums
+    assert together.tokens == expected_sums.tokens
+    assert together.likelihood == pytest.approx(expected_sums.likelihood, rel=1e-6)
     for ours, theirs in zip(gradients(model), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()) + 1e-6)
 
@@ -67,14 +89,13 @@ def test_every_process_computes_as_its_rank_does_alone(
     words = quick_train_words(grammar_pairs, tmp_path / "model")
     assert run_heedful(*words, "--set", "training.updates=1", "--set", "model.dropout=0.3").status == 0
     run = tmp_path / "model" / "training"
-    _, plan, model = parts(run)
+    learner, plan, model = parts(run)
     model.train()
-    gradient = plan.gradient_of(model)
-    shares = [gradient(1, precision, rank, 2) for rank in (0, 1)]  # the gradients add up
+    shares = [plan.add_gradient(model, 1, precision, rank, 2) for rank in (0, 1)]  # the gradients add up
     expected = gradients(model)
-    with team(model, gradient, run, 2, threads=1) as workers:
-        together = workers.work(1, precision)
-    assert together[0] == pytest.approx(shares[0][0] + shares[1][0], rel=1e-6)
+    with team(learner, Group(), 2, 1, QUIET) as workers:
+        together = workers.gradient(1, precision).sums
+    assert together.likelihood == pytest.approx(shares[0].likelihood + shares[1].likelihood, rel=1e-6)
     for ours, theirs in zip(gradients(model), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()) + 1e-6)
 
@@ -83,7 +104,7 @@ def test_ranks_drop_other_numbers(run: Path) -> None:
     _, plan, model = parts(run)
     drawn = []
     for rank in (0, 1):
-        plan.gradient_of(model)(1, "float32", rank, 2)
+        plan.add_gradient(model, 1, "float32", rank, 2)
         drawn.append(torch.rand(3))
     assert not torch.equal(*drawn)
 
@@ -96,18 +117,18 @@ def test_only_some_batches_of_an_update(run: Path) -> None:
 
 def test_whatever_goes_wrong_nobody_is_left(run: Path) -> None:
     """An interruption in the middle of a gradient; a helper that has stopped answering."""
-    _, plan, model = parts(run)
+    learner, plan, _ = parts(run)
     before = torch.get_num_threads()
 
-    def interrupted(*asked: object, **named: object) -> tuple[float, int]:
+    def interrupted(*asked: object, **named: object) -> None:
         os.kill(helpers_of(os.getpid())[0], signal.SIGSTOP)
         raise KeyboardInterrupt
 
     def work() -> None:
-        with team(model, plan.gradient_of(model), run, 2, threads=before + 1) as workers:
+        with team(learner, Group(), 2, before + 1, QUIET) as workers:
             assert torch.get_num_threads() == before + 1
-            workers.gradient = interrupted  # type: ignore[assignment]
-            workers.work(1, "float32")
+            plan.read = interrupted  # type: ignore[assignment, method-assign]
+            workers.gradient(1, "float32")
 
     for _ in range(2):  # and it can be tried again
         with pytest.raises(KeyboardInterrupt):
@@ -119,13 +140,13 @@ def test_whatever_goes_wrong_nobody_is_left(run: Path) -> None:
 
 def test_a_helper_that_does_not_start(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("heedful.training.team.HELPER", "heedful.no_such_module")
-    _, plan, model = parts(run)
+    learner, _, _ = parts(run)
     with (
         pytest.raises(HeedfulError, match="has ended with status") as caught,
-        team(model, plan.gradient_of(model), run, 2, threads=1),
+        team(learner, Group(), 2, 1, QUIET),
     ):
         pass
-    assert "training.processes=1" in (caught.value.hint or "")
+    assert "--processes 1" in (caught.value.hint or "")
 
 
 def test_every_pair_is_in_one_share(run: Path) -> None:
@@ -140,21 +161,45 @@ def test_a_share_may_be_empty(run: Path) -> None:
     """More processes than sentences: those without work add nothing."""
     _, plan, model = parts(run)
     sentences = sum(len(batch.source) for batch in plan.read(1))
-    assert plan.gradient_of(model)(1, "float32", sentences, sentences + 1) == (0.0, 0)
+    assert plan.add_gradient(model, 1, "float32", sentences, sentences + 1) == (0.0, 0, 0)
 
 
-def test_a_helper_that_dies_is_an_error_that_says_so(run: Path) -> None:
-    _, plan, model = parts(run)
-
-    def work_on() -> None:
-        with team(model, plan.gradient_of(model), run, 2, threads=1) as workers:
-            workers.work(1, "float32")
+@pytest.mark.parametrize("parallel", ["sum", "ddp"])
+def test_a_helper_that_dies_is_replaced_and_nothing_is_lost(
+    run: Path, tmp_path: Path, parallel: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    expected, _, undisturbed = parts(run)
+    with team(expected, Group(), 2, 1, QUIET) as workers:
+        for update in (1, 2, 3):
+            workers.update(update, "float32", 0.01)
+    learner, _, model = parts(shared(run, tmp_path, parallel))
+    with team(learner, Group(), 2, 1, Reporter()) as workers:
+        for update in (1, 2, 3):
+            workers.update(update, "float32", 0.01)
             os.kill(helpers_of(os.getpid())[0], signal.SIGKILL)
-            for update in range(1, 50):
-                workers.work(update, "float32")
+    assert capsys.readouterr().err.count("a helping process is lost; starting others") == 2
+    assert not helpers_of(os.getpid())
+    for ours, theirs in zip(model.parameters(), undisturbed.parameters(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
-    with pytest.raises(HeedfulError, match="has ended") as caught:
-        work_on()
+
+def test_a_helper_that_dies_again_and_again_is_an_error_that_says_so(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heedful.training.team.REPLACED", 1)
+    learner, plan, _ = parts(run)
+    whole = plan.read
+
+    def read(*asked: Any) -> list[Batch]:
+        os.kill(helpers_of(os.getpid())[0], signal.SIGKILL)
+        return whole(*asked)
+
+    plan.read = read  # type: ignore[method-assign]
+    with (
+        pytest.raises(HeedfulError, match="is lost") as caught,
+        team(learner, Group(), 2, 1, QUIET) as workers,
+    ):
+        workers.gradient(1, "float32")
     assert "--resume" in (caught.value.hint or "")
     assert not helpers_of(os.getpid())
 
@@ -163,12 +208,10 @@ def test_helpers_go_when_the_leader_is_killed(run: Path) -> None:
     words = f"""
 import time, torch
 from pathlib import Path
-from tests.training.test_team import parts
-from heedful.training.team import team
-run = Path({str(run)!r})
-_, plan, model = parts(run)
-with team(model, plan.gradient_of(model), run, 2, threads=1) as workers:
-    workers.work(1, "float32")
+from tests.training.test_team import Group, QUIET, parts, team
+learner, _, _ = parts(Path({str(run)!r}))
+with team(learner, Group(), 2, 1, QUIET) as workers:
+    workers.gradient(1, "float32")
     print("ready", flush=True)
     time.sleep(60)
 """
@@ -233,13 +276,14 @@ def test_a_run_of_an_older_version_goes_on(grammar_pairs: Path, tmp_path: Path) 
 
 
 def test_threads_are_shared_out(run: Path, tmp_path: Path) -> None:
-    _, plan, model = parts(run)
+    learner, plan, _ = parts(run)
     plan.settings = plan.settings.model_copy(update={"processes": 2})
-    chosen = arithmetic_of(model, plan, tmp_path, threads=4, report=Reporter(quiet=True))
+    learner = replace(learner, folder=tmp_path)
+    chosen = arithmetic_of(learner, Group(), 4, QUIET)
     assert (chosen.processes, chosen.threads) == (2, 2)
     (tmp_path / FILE).write_text('{"precision": "float32", "processes": 0, "threads": 1}')
     with pytest.raises(HeedfulError, match="is damaged") as caught:
-        arithmetic_of(model, plan, tmp_path, threads=4, report=Reporter(quiet=True))
+        arithmetic_of(learner, Group(), 4, QUIET)
     assert "chosen anew" in (caught.value.hint or "")
 
 
@@ -250,15 +294,13 @@ def test_processes_that_do_not_work_here(
     monkeypatch.setattr("heedful.training.arithmetic.LONG", 0.0)
     monkeypatch.setattr("heedful.training.arithmetic.SECONDS", 0.01)
     monkeypatch.setattr("heedful.training.team.HELPER", "heedful.no_such_module")
-    _, plan, model = parts(run)
-    chosen = arithmetic_of(model, plan, tmp_path, threads=2, report=Reporter())
+    chosen = arithmetic_of(replace(parts(run)[0], folder=tmp_path), Group(), 2, Reporter())
     assert chosen.processes == 1
     assert "2 processes do not work here" in capsys.readouterr().err
 
 
 def test_a_short_training_tries_nothing(run: Path, tmp_path: Path) -> None:
-    _, plan, model = parts(run)
-    chosen = arithmetic_of(model, plan, tmp_path, threads=2, report=Reporter(quiet=True))
+    chosen = arithmetic_of(replace(parts(run)[0], folder=tmp_path), Group(), 2, QUIET)
     assert (chosen.precision, chosen.processes, chosen.threads, chosen.speed) == ("float32", 1, 2, 0.0)
 
 
@@ -269,16 +311,16 @@ def test_a_long_training_takes_the_quickest_and_remembers(
     monkeypatch.setattr("heedful.training.arithmetic.SECONDS", 0.1)
     shutil.copytree(run / "data", tmp_path / "data")
     run = tmp_path  # as it was before it learned anything
-    _, plan, model = parts(run)
+    learner, _, model = parts(run)
     before = [parameter.detach().clone() for parameter in model.parameters()]
-    chosen = arithmetic_of(model, plan, run, threads=2, report=Reporter())
+    chosen = arithmetic_of(learner, Group(), 2, Reporter())
     lines = capsys.readouterr().err.splitlines()[1:]
     speeds = [float(line.split(": ")[1].split()[0].replace(",", "")) for line in lines]
     assert len(lines) == 4
     assert max(speeds) <= 1.05**3 * chosen.speed + 1
     assert all(map(torch.equal, before, model.parameters()))  # trying changes nothing
     monkeypatch.setattr("heedful.training.arithmetic._chosen", None)
-    assert arithmetic_of(model, plan, run, threads=2, report=Reporter(quiet=True)) == chosen
+    assert arithmetic_of(learner, Group(), 2, QUIET) == chosen
 
 
 def helpers_of(leader: int) -> list[int]:

@@ -1,6 +1,7 @@
 """One update: however it is split, only when it is sound, and enough of them learn."""
 
 import copy
+import math
 import random
 from collections.abc import Callable, Sequence
 
@@ -9,7 +10,6 @@ import torch
 
 from heedful.decoding.config import SearchConfig
 from heedful.decoding.search import search
-from heedful.errors import HeedfulError
 from heedful.model.config import PAD, ModelConfig
 from heedful.model.transformer import Transformer
 from heedful.text.tokenizer import END
@@ -126,9 +126,7 @@ def test_a_loss_that_is_no_number_reaches_no_weight(poison: float) -> None:
     with torch.no_grad():
         model.encoder.embedding.table.weight[batch.source[0, 0], 5] = poison
     before, moments = weights(model), copy.deepcopy(optimizer.state_dict()["state"])
-    with pytest.raises(HeedfulError, match="training broke down: the loss is nan") as caught:
-        update(model, optimizer, [batch], CONFIG, 0.01)
-    assert "training.rate" in caught.value.hint
+    assert math.isnan(update(model, optimizer, [batch], CONFIG, 0.01))
     for name, weight in weights(model).items():
         assert torch.equal(weight.nan_to_num(7.0), before[name].nan_to_num(7.0))
     for number, state in optimizer.state_dict()["state"].items():
@@ -141,8 +139,7 @@ def test_one_bad_batch_of_several_is_enough() -> None:
         model.encoder.embedding.table.weight[16] = torch.nan
     good, bad = new_batch([[3, 4]], [[5]]), new_batch([[3, 16]], [[5]])
     before = weights(model)
-    with pytest.raises(HeedfulError, match="broke down"):
-        update(model, new_optimizer(model, CONFIG), [bad, good], CONFIG, 0.01)
+    assert math.isnan(update(model, new_optimizer(model, CONFIG), [bad, good], CONFIG, 0.01))
     for name, weight in weights(model).items():
         assert torch.equal(weight.nan_to_num(7.0), before[name].nan_to_num(7.0))
 

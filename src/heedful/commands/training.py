@@ -124,17 +124,20 @@ def direction_part(text: str) -> Part:
     return Part(_mixed_paths(files), (source, target), (target,))
 
 
-def resume_command(folder: Path, report: Reporter) -> list[str]:
+def resume_command(folder: Path, processes: int, report: Reporter) -> list[str]:
     """Go on with an interrupted training; returns what to print."""
     from heedful.api import resume_any
 
-    return _written(folder, resume_any(folder, report=report))
+    return _written(folder, resume_any(folder, processes=processes, report=report))
 
 
 def _written(folder: Path, bundle: Bundle) -> list[str]:
     from heedful.training.card import use_of
+    from heedful.training.group import rank_under_torchrun
     from heedful.training.tuned import REPORT
 
+    if rank_under_torchrun():
+        return []  # the leader prints
     use = use_of(bundle.config.model.family, folder, "".join(bundle.config.targets[-1:]))
     lines = [f"model written to {folder}; its README.md has the scores", f"try it: {use}"]
     report = folder / REPORT
@@ -190,13 +193,16 @@ def run_settings(
     time: str | None,
     assignments: Sequence[str],
     glossary: Path | None = None,
+    processes: int = 0,
 ) -> dict[str, Any]:
-    """Recipe file, then --preset, --time and --glossary, then --set: the later wins."""
+    """Recipe file, then --preset, --time, --processes and --glossary, then --set: the later wins."""
     settings = read_toml(recipe) if recipe else {}
     if preset:
         settings = merged(settings, {"preset": preset})
     if time is not None:
         settings = merged(settings, {"training": {"minutes": minutes_of(time)}})
+    if processes:
+        settings = merged(settings, {"training": {"processes": processes}})
     if glossary is not None:
         share = settings.get("terms", {}).get("share", 0.1)
         settings = merged(settings, {"terms": {"share": share, "glossary": str(glossary.resolve())}})

@@ -20,8 +20,10 @@ from heedful.files import read_json, write_json
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter, counted
 from heedful.training.checkpoint import checkpoints
+from heedful.training.group import Group
 from heedful.training.plan import Plan
 from heedful.training.team import Team, team
+from heedful.training.worker import Learner
 
 FILE = "arithmetic.json"
 LONG = 2e13
@@ -49,21 +51,44 @@ class Arithmetic(Config):
         return f"{self.precision}, {several if self.processes > 1 else one}"
 
 
-def arithmetic_of(model: Predictor, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
-    """What an earlier sitting decided, or what is told, or what is quickest."""
-    path = folder / FILE
-    on_cpu = model.output.weight.device.type == "cpu"
+def arithmetic_of(
+    learner: Learner, group: Group, threads: int, report: Reporter, processes: int = 0
+) -> Arithmetic:
+    """What an earlier sitting decided, or what is told, or what is quickest.
+
+    ``processes`` are those asked for in this sitting; those of a group are there already.
+    """
+    path, plan = learner.folder / FILE, learner.plan
+    on_cpu = learner.model.output.weight.device.type == "cpu"
+    told = group.size if group.size > 1 else processes
     if path.exists():
         kept = _read(path)
-        return kept if on_cpu else kept.model_copy(update={"processes": 1})
-    if plan.settings.processes > 1 and not on_cpu:
+        return _with_processes(kept, told, group, threads) if on_cpu else _alone(kept)
+    if max(processes, plan.settings.processes) > 1 and not on_cpu:
         raise HeedfulError(
-            f"training.processes={plan.settings.processes} is for CPUs",
-            hint="on a GPU one process trains: leave it out, or set training.device=cpu",
+            "training.processes is for CPUs",
+            hint="for several GPUs: torchrun --nproc-per-node gpu -m heedful train ...",
         )
-    chosen = _chosen(model, plan, folder, threads, report)
+    chosen = _chosen(learner, group, threads, report, told or plan.settings.processes)
     write_json(path, chosen.model_dump())
     return chosen
+
+
+def _with_processes(kept: Arithmetic, processes: int, group: Group, threads: int) -> Arithmetic:
+    """The same with another number of processes: it rounds sums otherwise, and learns the same."""
+    if not processes or processes == kept.processes:
+        return kept
+    each = _threads_of_each(threads, processes, group)
+    return kept.model_copy(update={"processes": processes, "threads": each})
+
+
+def _threads_of_each(threads: int, size: int, group: Group) -> int:
+    """Those of this machine are shared by the processes that are on it."""
+    return max(1, threads // (group.neighbours if group.size > 1 else size))
+
+
+def _alone(kept: Arithmetic) -> Arithmetic:
+    return kept.model_copy(update={"processes": 1})
 
 
 def _read(path: Path) -> Arithmetic:
@@ -76,39 +101,41 @@ def _read(path: Path) -> Arithmetic:
 
 
 @contextmanager
-def all_threads(arithmetic: Arithmetic) -> Iterator[None]:
-    """While helpers wait, the leader has their threads too."""
-    torch.set_num_threads(arithmetic.threads * arithmetic.processes)
+def all_threads(arithmetic: Arithmetic, group: Group) -> Iterator[None]:
+    """While the others on this machine wait, the leader has their threads too."""
+    waiting = group.neighbours if group.size > 1 else arithmetic.processes
+    torch.set_num_threads(arithmetic.threads * waiting)
     try:
         yield
     finally:
         torch.set_num_threads(arithmetic.threads)
 
 
-def _chosen(model: Predictor, plan: Plan, folder: Path, threads: int, report: Reporter) -> Arithmetic:
-    settings = plan.settings
-    on_cpu = model.output.weight.device.type == "cpu"
-    begun = any(int(path.name) for path in checkpoints(folder / "checkpoints"))
-    worth_trying = on_cpu and not begun and _operations(model, plan) >= LONG
+def _chosen(learner: Learner, group: Group, threads: int, report: Reporter, told: int) -> Arithmetic:
+    settings = learner.plan.settings
+    on_cpu = learner.model.output.weight.device.type == "cpu"
+    begun = any(int(path.name) for path in checkpoints(learner.folder / "checkpoints"))
+    worth_trying = on_cpu and not begun and _operations(learner.model, learner.plan) >= LONG
     precisions = ["float32", "bfloat16"] if settings.precision == "auto" else [settings.precision]
-    sizes = [settings.processes or 1]
-    if worth_trying and not settings.processes and threads > 1:
+    sizes = [told or 1]
+    if worth_trying and not told and threads > 1:
         sizes = [1, threads]
     if not worth_trying or len(sizes) * len(precisions) == 1:
         precision = settings.precision if not on_cpu else precisions[0]
-        return Arithmetic(precision=precision, processes=sizes[0], threads=max(1, threads // sizes[0]))
+        each = _threads_of_each(threads, sizes[0], group)
+        return Arithmetic(precision=precision, processes=sizes[0], threads=each)
     report.say("trying out how this machine trains quickest")
     tried: list[Arithmetic] = []
     for size in sizes:
-        each = max(1, threads // size)
+        each = _threads_of_each(threads, size, group)
         try:
-            with team(model, plan.gradient_of(model), folder, size, each) as workers:
+            with team(learner, group, size, each, report) as workers:
                 for precision in precisions:
                     speed = _speed(workers, precision)
                     tried.append(Arithmetic(precision=precision, processes=size, threads=each, speed=speed))
                     report.say(f"  {tried[-1]}: {speed:,.0f} tokens/s")
         except HeedfulError as error:
-            if settings.processes or not tried:  # told so: then there is no other way
+            if told or not tried:  # told so: then there is no other way
                 raise
             report.say(f"  {size} processes do not work here: {error.problem}")
     best = tried[0]
@@ -128,14 +155,13 @@ def _operations(model: Predictor, plan: Plan) -> float:
 
 def _speed(workers: Team, precision: str) -> float:
     """Target tokens a second: the best of some updates' first batches; no update is made."""
-    workers.model.train()
-    workers.work(1, precision, batches=1)
+    workers.gradient(1, precision, batches=1)
     best, started = 0.0, time.monotonic()
     for _ in range(100):
         begun = time.monotonic()
-        tokens = workers.work(1, precision, batches=1)[1]
+        tokens = workers.gradient(1, precision, batches=1).sums.tokens
         best = max(best, tokens / (time.monotonic() - begun))
         if time.monotonic() - started > SECONDS:
             break
-    workers.model.zero_grad(set_to_none=True)
+    workers.learner.model.zero_grad(set_to_none=True)
     return best

@@ -27,6 +27,18 @@ class Batch:
         """Target tokens, padding not counted."""
         return int((self.target != PAD).sum())
 
+    def halves(self) -> "tuple[Batch, Batch]":
+        """Its sentences in two batches."""
+        middle = len(self.source) // 2
+        return self._part(slice(middle)), self._part(slice(middle, None))
+
+    def _part(self, rows: slice) -> "Batch":
+        links = self.links
+        if links is not None:
+            first, end, _ = rows.indices(len(self.source))
+            links = links[(first <= links[:, 0]) & (links[:, 0] < end)] - torch.tensor([first, 0, 0])
+        return Batch(self.source[rows], self.before[rows], self.target[rows], links)
+
 
 def new_batch(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
     """Add END and the start, pad.

@@ -48,6 +48,12 @@ class TrainingState:
     """On new pairs, the lowest of weights that had forgotten too much of the old ones."""
     refused_update: int = 0
     """Of these weights."""
+    skipped: int = 0
+    """Updates without a step, as loss or gradient was no number."""
+    skipped_in_a_row: int = 0
+    """Of these, the newest ones."""
+    splits: int = 0
+    """How often a batch was halved because it did not fit in memory."""
     examined: list[tuple[int, float, float]] = field(default_factory=list)
     """Of each examination: the update before it, the share of the training over by then, and BLEU (or -1)."""
 

@@ -77,6 +77,12 @@ class TrainingConfig(Config):
     """CPU threads; 0 for one for each core."""
     processes: int = Field(0, ge=0, le=1024)
     """Processes that share the threads and compute each gradient together; 0: long trainings try it out."""
+    parallel: Literal["auto", "sum", "ddp", "fsdp"] = "auto"
+    """Gradients added up after an update (sum; auto on CPUs), during it (ddp), or weights cut up (fsdp)."""
+    silence: float = Field(300.0, ge=1, le=1_000_000)
+    """Seconds after which a process of the group that does not answer is taken for lost."""
+    most_skipped: int = Field(10, ge=0)
+    """Updates in a row that may be skipped because loss or gradient is no number, before training stops."""
 
     @model_validator(mode="after")
     def _keeps_what_it_averages(self) -> Self:

@@ -20,7 +20,8 @@ def chosen_device(name: str) -> "torch.device":
 
     if name == "auto":
         if torch.cuda.is_available():
-            return torch.device("cuda")
+            place = os.environ.get("LOCAL_RANK")  # torchrun: each process of a machine has a GPU of its own
+            return torch.device(f"cuda:{place}" if place else "cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         device = torch.device(name)

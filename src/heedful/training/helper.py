@@ -1,6 +1,6 @@
-"""A process that helps another to train.
+"""A process that helps another on the same machine to train.
 
-python -m heedful.training.helper FOLDER RANK SIZE THREADS PORT
+python -m heedful.training.helper FOLDER RANK SIZE THREADS PORT SILENCE
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Join the team and compute gradients until the leader ends this process, or itself."""
+    """Join the leader and follow it until it ends this process, or itself."""
     from heedful.process import prepare as prepare_process
 
     # When to stop is the leader's decision.
@@ -21,19 +21,13 @@ def main() -> None:
     prepare_process()
     import torch
 
-    from heedful.progress import Reporter
-    from heedful.training.plan import Plan
-    from heedful.training.preparation import load_prepared
-    from heedful.training.run import new_predictor
-    from heedful.training.team import help_out, join
+    from heedful.training.follower import follow
+    from heedful.training.team import join_leader
 
-    folder, (rank, size, threads, port) = Path(sys.argv[1]), map(int, sys.argv[2:])
+    folder, silence = Path(sys.argv[1]), float(sys.argv[6])
+    rank, size, threads, port = map(int, sys.argv[2:6])
     torch.set_num_threads(threads)
-    prepared = load_prepared(folder / "data")
-    model = new_predictor(prepared).train()
-    plan = Plan(prepared, folder, Reporter(quiet=True))
-    join(rank, size, port)
-    help_out(model, plan.gradient_of(model), rank, size)
+    follow(join_leader(rank, size, port, silence), folder)
 
 
 def _end_with_the_leader() -> None:

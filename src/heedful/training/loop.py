@@ -1,6 +1,7 @@
 """The loop: update, validate, checkpoint, until the end or until it is told to stop."""
 
 import json
+import math
 import signal
 import threading
 import time
@@ -13,10 +14,10 @@ from typing import Any
 
 import torch
 
-from heedful.errors import StoppedError
+from heedful.errors import HeedfulError, StoppedError
 from heedful.files import write_text
 from heedful.model.predictor import Predictor
-from heedful.progress import SECONDS, Reporter
+from heedful.progress import SECONDS, Reporter, counted
 from heedful.training.arithmetic import Arithmetic, all_threads
 from heedful.training.budget import Budget
 from heedful.training.checkpoint import (
@@ -28,13 +29,15 @@ from heedful.training.checkpoint import (
 )
 from heedful.training.examination import Examination, examine, judge, original
 from heedful.training.forecast import forecast
+from heedful.training.group import Group, LostError
 from heedful.training.plan import Plan
 from heedful.training.preparation import Prepared
 from heedful.training.schedule import learning_rate
 from heedful.training.snapshots import save_snapshot, snapshot_updates
 from heedful.training.team import Team, team
-from heedful.training.update import new_optimizer, step
+from heedful.training.update import new_optimizer
 from heedful.training.validation import Validation
+from heedful.training.worker import Learner, Outcome
 
 LOG_EVERY = 10
 MANY = 1_000_000
@@ -57,6 +60,11 @@ class Run:
     """Of the training, that was over when it was last looked at: after the newest update."""
     saved: float = field(default_factory=time.monotonic)
     """When the last checkpoint was written."""
+
+    @property
+    def learner(self) -> Learner:
+        """What processes that train together must have of it."""
+        return Learner(self.folder, self.plan, self.model, self.optimizer)
 
     @property
     def checkpoint_folder(self) -> Path:
@@ -112,35 +120,40 @@ def _examined_before(metrics: list[dict[str, Any]], total: int) -> list[tuple[in
     ]
 
 
-def train_to_end(run: Run, arithmetic: Arithmetic) -> None:
+def train_to_end(run: Run, arithmetic: Arithmetic, group: Group) -> None:
     """Run until the planned end, early stopping, or a signal (then StoppedError is raised)."""
     meter = _Meter(run)
     if not checkpoints(run.checkpoint_folder):
         _look_back(run, -1.0)
         if run.tunes:
-            with all_threads(arithmetic):
+            with all_threads(arithmetic, group):
                 _validate_and_save(run, meter)
         else:
             _save(run)
     if not run.state.update:
         run.state.begun = run.budget.begin()
     run.model.train()
-    gradient = run.plan.gradient_of(run.model)
+    processes, threads = arithmetic.processes, arithmetic.threads
     with (
         _signals_noted() as noted,
-        team(run.model, gradient, run.folder, arithmetic.processes, arithmetic.threads) as workers,
+        team(run.learner, group, processes, threads, run.report) as workers,
         run.report.task("training", **_extent(run)) as task,
     ):
         while not run.ended:
             before, done = run.share, _extent(run)["done"]
-            _one_update(run, workers, arithmetic.precision, meter)
+            with _saved_if_lost(run, workers, meter):
+                _one_update(run, workers, arithmetic.precision, meter)
             task.advance(_extent(run)["done"] - done, note=meter.note)
+            validates = run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch)
+            saves = noted or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes
+            if validates or saves or _looks_back(run, before):
+                workers.gather(run.state.update)
             # Before the checkpoint: going on from that one, nobody would come here again.
             _look_back(run, before)
-            if run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch):
-                with all_threads(arithmetic):
+            if validates:
+                with all_threads(arithmetic, group):
                     _validate_and_save(run, meter)
-            elif noted or time.monotonic() - run.saved > 60 * run.plan.settings.save_minutes:
+            elif saves:
                 meter.write()
                 _save(run)
             if noted:
@@ -155,12 +168,50 @@ def _one_update(run: Run, workers: Team, precision: str, meter: "_Meter") -> Non
     settings, number = run.plan.settings, run.state.update + 1
     share = run.budget.share(number - 1)
     rate = learning_rate(number, share, settings, run.prepared.config.model.width, run.plan.total)
-    sums = workers.work(number, precision)
-    loss = step(run.model, run.optimizer, sums, settings, rate)
+    outcome = workers.update(number, precision, rate)
     run.state.update, run.share = number, run.budget.share(number)
-    meter.add(loss, sums[1], rate)
+    _count(run, outcome)
+    if math.isfinite(outcome.loss):
+        meter.add(outcome.loss, outcome.sums.tokens, rate)
     if number % LOG_EVERY == 0:
         meter.write()
+
+
+def _count(run: Run, outcome: Outcome) -> None:
+    """Take note of what went wrong and was got over, and say so; too much of it is an error."""
+    state, most = run.state, run.plan.settings.most_skipped
+    state.splits += outcome.sums.splits
+    if outcome.sums.splits:
+        run.report.warn(
+            f"update {state.update:,}: a batch did not fit in memory and was split "
+            f"({counted(state.splits, 'split')} so far; a lower batches.tokens would save the time)"
+        )
+    if math.isfinite(outcome.loss):
+        state.skipped_in_a_row = 0
+        return
+    state.skipped += 1
+    state.skipped_in_a_row += 1
+    if state.skipped_in_a_row > most:
+        raise HeedfulError(
+            f"training broke down: loss or gradient is no number in {counted(most + 1, 'update')} in a row",
+            hint="the last checkpoint is good; train anew with a lower training.rate or more training.warmup",
+        )
+    run.report.warn(
+        f"update {state.update:,} is skipped: loss or gradient is no number ({state.skipped:,} so far)"
+    )
+
+
+@contextmanager
+def _saved_if_lost(run: Run, workers: Team, meter: "_Meter") -> Iterator[None]:
+    """When the others are lost, what this process has is a checkpoint to go on from: nothing is."""
+    try:
+        yield
+    except LostError:
+        if workers.keeps_all:
+            meter.write()
+            _save(run)
+            run.report.say(f"update {run.state.update:,} is saved")
+        raise
 
 
 def _validate_and_save(run: Run, meter: "_Meter") -> None:
@@ -193,16 +244,18 @@ def _save(run: Run) -> None:
 
 
 def _look_back(run: Run, before: float) -> None:
-    """Keep the weights of this update if it is one of those to look back at.
+    """Keep the weights of this update if it is one of those to look back at."""
+    if _looks_back(run, before):
+        save_snapshot(run.folder, run.model, run.state.update)
 
-    ``before`` is the share of the training that was over before it.
-    """
+
+def _looks_back(run: Run, before: float) -> bool:
+    """Whether it is one of them; ``before`` is the share of the training that was over before it."""
     if not run.plan.settings.snapshots:
-        return
+        return False
     steps = MANY if run.budget.seconds else run.plan.total
     wanted = snapshot_updates(steps, run.plan.settings.snapshots)
-    if any(before * steps < step - 0.5 <= run.share * steps for step in wanted):
-        save_snapshot(run.folder, run.model, run.state.update)
+    return any(before * steps < step - 0.5 <= run.share * steps for step in wanted)
 
 
 def _extent(run: Run) -> dict[str, Any]:

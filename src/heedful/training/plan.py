@@ -1,4 +1,4 @@
-"""Which update sees which pairs, and the gradient of its share: the same in every process of a team.
+"""Which update sees which pairs, and the gradient of a share of it: the same in every process of a group.
 
 Everything random in update n depends on (seed, n) and the process's rank alone, so a resumed run repeats the
 uninterrupted one to the bit.
@@ -18,8 +18,7 @@ from heedful.training.batch import Batch
 from heedful.training.preparation import Prepared
 from heedful.training.tasks import batch_maker
 from heedful.training.taught import new_teacher
-from heedful.training.team import Gradient
-from heedful.training.update import Respelling, add_gradient, read_batch
+from heedful.training.update import BatchLoss, Respelling, Sums, add_gradient, read_batch
 
 APART = 2_654_435_761
 """Between the seeds of two ranks: no number of updates, and within the 32 bits that CPUs take of a seed."""
@@ -57,17 +56,26 @@ class Plan:
             if share
         ]
 
-    def gradient_of(self, model: Predictor) -> Gradient:
-        """How a process of a team computes its share."""
+    def batches_in(self, update: int, batches: int = 0) -> int:
+        """How many batches an update has, of the first ``batches`` (0: all)."""
+        epoch, index = divmod(update - 1, self.per_epoch)
+        return len(self.batches.update(epoch, index)[: batches or None])
 
-        def gradient(
-            update: int, precision: str, rank: int = 0, size: int = 1, batches: int = 0
-        ) -> tuple[float, int]:
-            torch.manual_seed(self.settings.seed * 1_000_003 + update + rank * APART)
-            read = self.read(update, rank, size, batches)
-            return add_gradient(model, read, self.settings.label_smoothing, precision, self.teacher)
+    def begin(self, update: int, rank: int = 0, size: int = 1, batches: int = 0) -> list[Batch]:
+        """``read``, and what is random in this process from here on is that of the update and the rank."""
+        torch.manual_seed(self.settings.seed * 1_000_003 + update + rank * APART)
+        return self.read(update, rank, size, batches)
 
-        return gradient
+    def loss_of(self, model: Predictor) -> BatchLoss:
+        """The loss that is learned by."""
+        return BatchLoss(model, self.settings.label_smoothing, self.teacher)
+
+    def add_gradient(
+        self, model: Predictor, update: int, precision: str, rank: int = 0, size: int = 1, batches: int = 0
+    ) -> Sums:
+        """Add the gradient of a process's share of an update to the parameters of a model."""
+        read = self.begin(update, rank, size, batches)
+        return add_gradient(self.loss_of(model), read, precision)
 
 
 def _respelling(prepared: Prepared) -> tuple[Respelling, Respelling] | None:

@@ -36,6 +36,7 @@ from heedful.training.checkpoint import averaged_weights, checkpoints
 from heedful.training.config import TrainingConfig
 from heedful.training.corpus import first_shard
 from heedful.training.devices import available_cores, chosen_device
+from heedful.training.group import Group
 from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
 from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
@@ -64,6 +65,15 @@ class Begun(NamedTuple):
     threads: int
 
 
+class Together(NamedTuple):
+    """Who trains in this sitting."""
+
+    group: Group
+    """Processes that are there already, by torchrun; or this one alone."""
+    processes: int = 0
+    """Asked for on this machine, whatever the recipe says; 0: as it says."""
+
+
 def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
     """Write down what is to be done, so that it can be taken up again after anything.
 
@@ -75,23 +85,12 @@ def begin(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> N
     learned = [path for path in checkpoints(training / "checkpoints") if int(path.name)]
     if others or learned or (folder.exists() and not folder.is_dir()):
         raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
-    run = {
-        "training": [_lasting(path) for path in inputs.training],
-        "validation": [_lasting(path) for path in inputs.validation],
-        "languages": inputs.languages,
-        "parts": [_lasting_part(part) for part in inputs.parts],
-        "examined": [_lasting_part(part) for part in inputs.examined],
-        "remembered": [_lasting_part(part) for part in inputs.remembered],
-        "settings": settings,
-        "told": told,
-        "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
-    }
     if training.is_dir():  # left by a start that learned nothing
         with locked(training):
-            _clear(training, keeps_data=_is_same(training / "run.json", run, inputs))
+            _clear(training, keeps_data=_is_same(folder, inputs, settings, told))
     training.mkdir(parents=True, exist_ok=True)
     keep_links(settings, training)
-    write_json(training / "run.json", run)
+    write_json(folder / "training" / "run.json", _description(inputs, settings, told))
 
 
 def _clear(training: Path, *, keeps_data: bool) -> None:
@@ -103,13 +102,35 @@ def _clear(training: Path, *, keeps_data: bool) -> None:
             path.unlink()
 
 
-def _is_same(path: Path, run: dict[str, Any], inputs: Inputs) -> bool:
-    """Whether this is what was begun before; what can be read only once is never the same."""
-    if not (path.is_file() and all(each.is_file() for each in inputs.paths)):
-        return False
+def _is_same(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> bool:
+    """Whether this was begun before; what can be read only once may hold something else now."""
     with suppress(HeedfulError):
-        return bool(read_json(path, "") == json.loads(json.dumps(run)))  # which has no tuples
+        return all(path.is_file() for path in inputs.paths) and is_begun(folder, inputs, settings, told)
     return False
+
+
+def _description(inputs: Inputs, settings: Settings, told: Settings) -> dict[str, Any]:
+    return {
+        "training": [_lasting(path) for path in inputs.training],
+        "validation": [_lasting(path) for path in inputs.validation],
+        "languages": inputs.languages,
+        "parts": [_lasting_part(part) for part in inputs.parts],
+        "examined": [_lasting_part(part) for part in inputs.examined],
+        "remembered": [_lasting_part(part) for part in inputs.remembered],
+        "settings": settings,
+        "told": told,
+        "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
+    }
+
+
+def is_begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> bool:
+    """Whether this very training was begun before: torchrun and schedulers give the first command again."""
+    path = folder / "training" / "run.json"
+    if not path.is_file() or (folder / WEIGHTS).exists():
+        return False
+    wanted = json.loads(json.dumps(_description(inputs, settings, told)))
+    found = read_json(path, "delete the folder and train anew")
+    return bool(wanted | {"threads": 0} == found | {"threads": 0})
 
 
 def _instead(folder: Path, learned: bool) -> str:
@@ -152,15 +173,17 @@ def read_run(folder: Path) -> Begun:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
 
-def carry_on(folder: Path, choose: Choice, report: Reporter) -> Bundle:
+def carry_on(folder: Path, choose: Choice, report: Reporter, together: Together) -> Bundle:
     """Do all that is still to do of the run in ``folder``, and write the model."""
     started = time.monotonic()
     begun = read_run(folder)
     with locked(folder / "training"):
-        return _carried_on(folder, begun, choose, report, started)
+        return _carried_on(folder, begun, choose, report, started, together)
 
 
-def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, started: float) -> Bundle:
+def _carried_on(
+    folder: Path, begun: Begun, choose: Choice, report: Reporter, started: float, together: Together
+) -> Bundle:
     inputs, settings, threads = begun.inputs, begun.settings, begun.threads
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
@@ -189,7 +212,8 @@ def _carried_on(folder: Path, begun: Begun, choose: Choice, report: Reporter, st
     if run.ended:
         report.say("all updates were done already; writing the model again")
     else:
-        train_to_end(run, arithmetic_of(model, run.plan, run.folder, threads, report))
+        group = together.group
+        train_to_end(run, arithmetic_of(run.learner, group, threads, report, together.processes), group)
     return _finished(run, folder)
 
 

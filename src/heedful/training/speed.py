@@ -9,7 +9,7 @@ from heedful.model.config import ModelConfig
 from heedful.model.predictor import Predictor
 from heedful.model.transformer import Transformer
 from heedful.training.batch import Batch, new_batch
-from heedful.training.update import add_gradient
+from heedful.training.update import BatchLoss, add_gradient
 
 USUAL = 1e11
 """Operations a second of two cores of a laptop: what is assumed where nothing is measured."""
@@ -40,7 +40,7 @@ def operations_per_second(threads: int, device: torch.device) -> float:
 def _seconds(model: Predictor, batch: Batch, precision: str) -> float:
     started = time.perf_counter()
     model.zero_grad(set_to_none=True)
-    add_gradient(model, [batch], 0.1, precision)
+    add_gradient(BatchLoss(model, 0.1), [batch], precision)
     gradient = model.output.weight.grad
     assert gradient is not None
     float(gradient.sum())  # waits until a GPU is done

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from heedful.corpora.store import Sentences
 from heedful.errors import HeedfulError
@@ -19,6 +21,16 @@ from heedful.training.taught import Teacher
 
 Respelling = Callable[[Sequence[int], np.random.Generator], list[int]]
 """BPE-dropout of one sentence."""
+
+
+class Sums(NamedTuple):
+    """Of an update, or of a process's share of it."""
+
+    likelihood: float
+    """Negative log-likelihood, summed over the target tokens."""
+    tokens: int
+    splits: int = 0
+    """How often a batch was halved because it did not fit in memory."""
 
 
 def read_batch(
@@ -64,54 +76,88 @@ def batch_loss(
     return smoothed if lesson is None else smoothed + lesson, likelihood
 
 
-def add_gradient(
-    model: Predictor,
-    batches: Sequence[Batch],
-    smoothing: float,
-    precision: str,
-    teacher: Teacher | None = None,
-) -> tuple[float, int]:
+class BatchLoss(nn.Module):
+    """``batch_loss`` as a module: wrappers that work before and behind a module see all of it."""
+
+    def __init__(self, model: Predictor, smoothing: float, teacher: Teacher | None = None) -> None:
+        super().__init__()
+        self.model, self.smoothing, self.teacher = model, smoothing, teacher
+
+    def forward(self, batch: Batch, precision: str) -> tuple[Tensor, Tensor]:
+        with mixed_precision(self.model.output.weight.device, precision):
+            return batch_loss(self.model, batch, self.smoothing, self.teacher)
+
+
+def add_gradient(loss: BatchLoss, batches: Sequence[Batch], precision: str) -> Sums:
     """Add the gradient of the loss, summed over all target tokens, to the parameters.
 
-    Returns the negative log-likelihood and the number of these tokens.
+    A batch that does not fit in memory is halved, and all begins again: from no gradient at all.
     """
+    model, waiting, splits = loss.model, list(batches), 0
     device = model.output.weight.device
-    total = torch.zeros((), dtype=torch.float64, device=device)
-    for batch in batches:
-        with mixed_precision(device, precision):
-            smoothed, likelihood = batch_loss(model, batch, smoothing, teacher)
-        smoothed.backward()  # type: ignore[no-untyped-call]
-        total += likelihood
-    return float(total), sum(batch.tokens for batch in batches)
+    while True:
+        total = torch.zeros((), dtype=torch.float64, device=device)
+        for place, batch in enumerate(waiting):  # noqa: B007 - the place of the one that does not fit
+            try:
+                smoothed, likelihood = loss(batch, precision)
+                smoothed.backward()
+                total += likelihood
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                break
+        else:
+            return Sums(float(total), sum(batch.tokens for batch in batches), splits)
+        smoothed = likelihood = None  # what they hold takes room too
+        model.zero_grad(set_to_none=True)  # of the batches before, and of a part of this one
+        waiting[place : place + 1] = _halved(waiting[place])
+        splits += 1
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether there was no room for a tensor."""
+    return isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "can't allocate memory" in str(error)
+
+
+def _halved(batch: Batch) -> tuple[Batch, Batch]:
+    if len(batch.source) == 1:
+        raise HeedfulError(
+            f"a single pair of {batch.source.size(1):,} and {batch.target.size(1):,} tokens "
+            "does not fit in memory",
+            hint="the last checkpoint is good; train anew with a smaller model or a lower model.longest",
+        )
+    return batch.halves()
 
 
 def step(
     model: Predictor,
     optimizer: torch.optim.Optimizer,
-    sums: tuple[float, int],
+    sums: Sums,
     config: TrainingConfig,
     rate: float,
 ) -> float:
     """One step of Adam on the gradient at hand; returns the loss a token.
 
     ``sums`` are what ``add_gradient`` returned. The sum over all tokens is divided once by their number, so
-    how they were split into batches, or over processes, does not matter. A loss that is no number stops
-    here, before it reaches the weights.
+    how they were split into batches, or over processes, does not matter. If the loss or the gradient is no
+    number, no step is taken and none returned: it never reaches the weights.
     """
-    total, tokens = sums
+    tokens = max(sums.tokens, 1)
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
-    length = torch.nn.utils.get_total_norm(gradients) / tokens
-    if not (np.isfinite(total) and bool(length.isfinite())):
-        raise HeedfulError(
-            f"training broke down: the loss is {total / tokens} and the gradient {float(length)}",
-            hint="the last checkpoint is good; train anew with a lower training.rate or more training.warmup",
-        )
-    shortened = min(1.0, config.clip / (float(length) + 1e-6)) if config.clip else 1.0
+    length = float(_whole(torch.nn.utils.get_total_norm(gradients)) / tokens)
+    if not (np.isfinite(sums.likelihood) and np.isfinite(length)):
+        return float("nan")
+    shortened = min(1.0, config.clip / (length + 1e-6)) if config.clip else 1.0
     torch._foreach_mul_(gradients, shortened / tokens)
     for group in optimizer.param_groups:
         group["lr"] = rate
     optimizer.step()
-    return total / tokens
+    return sums.likelihood / tokens
+
+
+def _whole(norm: Tensor) -> Tensor:
+    """Of gradients that are cut up among processes, everybody's together."""
+    return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
 
 def update(
@@ -124,7 +170,7 @@ def update(
 ) -> float:
     """One step of Adam on all batches together, in this process; returns the loss a token."""
     optimizer.zero_grad(set_to_none=True)
-    sums = add_gradient(model, batches, config.label_smoothing, config.precision, teacher)
+    sums = add_gradient(BatchLoss(model, config.label_smoothing, teacher), batches, config.precision)
     return step(model, optimizer, sums, config, rate)
 
 
