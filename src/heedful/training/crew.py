@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -20,6 +21,8 @@ from heedful.progress import Task
 from heedful.training.devices import available_cores
 
 PREPARER = "heedful.training.preparer"
+LOOKING = 0.02
+"""Seconds between looks at how far the others are."""
 ATTEMPTS = 3
 """Times that a task is begun, at most: a worker may be ended by others, or by the system for its memory."""
 
@@ -54,12 +57,11 @@ class _Shift:
         self.done: dict[int, Any] = {}
         self.fault: Exception | None = None
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.changed = threading.Condition()
+        self.lock = threading.Lock()
 
     def results(self) -> list[Any]:
-        with self.changed:
-            while self.left and self.fault is None:
-                self.changed.wait(0.5)  # not for ever: Ctrl-C is noticed between
+        while self.left and self.fault is None:
+            time.sleep(LOOKING)  # and no lock: Ctrl-C could leave it closed behind itself
         if self.fault is not None:
             raise self.fault
         return [self.done[number] for number in sorted(self.done)]
@@ -77,12 +79,10 @@ class _Shift:
                 else:
                     raise _ended(status)
         except Exception as error:
-            with self.changed:
-                self.fault = self.fault or error
-                self.changed.notify()
+            self.fault = self.fault or error
 
     def _taken(self) -> tuple[int, Order] | None:
-        with self.changed:
+        with self.lock:
             return self.waiting.popleft() if self.waiting and self.fault is None else None
 
     def _given(self, process: "subprocess.Popen[bytes]", number: int, order: Order) -> bool:
@@ -98,18 +98,17 @@ class _Shift:
             answer = json.loads(line)
             if "problem" in answer:
                 raise HeedfulError(answer["problem"], hint=answer["hint"])
-            with self.changed:
+            with self.lock:
                 if "advance" in answer:
                     self.progress.advance(answer["advance"])
                     continue
                 self.done[number] = answer["result"]
                 self.left -= 1
-                self.changed.notify()
             return True
         return False
 
     def _started(self) -> "subprocess.Popen[bytes]":
-        with self.changed:
+        with self.lock:
             if self.fault is not None:
                 raise self.fault
             process = subprocess.Popen(
@@ -122,27 +121,27 @@ class _Shift:
             self.processes.append(process)
             return process
 
-    def end(self) -> None:
-        with self.changed:
-            self.fault = self.fault or HeedfulError("the preparation was stopped")
-            processes = list(self.processes)
-        for process in processes:
+    def end(self, threads: Sequence[threading.Thread]) -> None:
+        """Let nobody begin anything more, and end all who are at it."""
+        self.fault = self.fault or HeedfulError("the preparation was stopped")
+        while any(thread.is_alive() for thread in threads):
+            for process in list(self.processes):  # one may just have been started
+                process.kill()
+            time.sleep(LOOKING)
+        for process in self.processes:
             process.kill()
+            process.communicate()
 
 
 @contextmanager
 def _served(shift: _Shift, count: int) -> Iterator[None]:
     threads = [threading.Thread(target=shift.serve, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
     try:
+        for thread in threads:
+            thread.start()
         yield
     finally:
-        shift.end()
-        for thread in threads:
-            thread.join()
-        for process in shift.processes:
-            process.communicate()
+        shift.end(threads)
 
 
 def _environment() -> dict[str, str]:
