@@ -2,13 +2,14 @@
 
 import errno
 import gzip
+import hashlib
 import io
 import json
 import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
@@ -115,6 +116,19 @@ def json_bytes(value: Any) -> bytes:
     return (json.dumps(value, ensure_ascii=False, indent=2) + "\n").encode()
 
 
+def append_line(path: Path, line: str, is_wanted: Callable[[str], bool]) -> None:
+    """Add a line to a file that others may add to, if it is still wanted behind the line that is last."""
+    with path.open("a+", encoding="utf-8", errors="replace") as file:
+        hold(file, "", wait=True)
+        file.seek(0)
+        text = file.read()
+        if is_wanted((text.splitlines() or [""])[-1]):
+            cut_short = bool(text) and not text.endswith("\n")
+            file.write("\n" * cut_short + line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
 def read_json(path: Path, hint: str) -> dict[str, Any]:
     """The object in a JSON file that we wrote; ``hint`` says what to do when it is damaged."""
     try:
@@ -124,6 +138,15 @@ def read_json(path: Path, hint: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise HeedfulError(f"{path} is damaged: it holds no JSON object", hint=hint)
     return value
+
+
+def checksum(path: Path) -> str:
+    """Of a file: 128 bits of BLAKE2b."""
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def check_writable(path: Path) -> None:

@@ -93,9 +93,16 @@ def test_a_part_comes_back_from_json() -> None:
     assert Part.from_json(turned.to_json()) == turned
 
 
-def test_temperature_without_directions_is_an_error() -> None:
-    with pytest.raises(HeedfulError, match="weighs directions"):
+def test_temperature_of_one_corpus_is_an_error() -> None:
+    with pytest.raises(HeedfulError, match="here is one alone"):
         tempered([Part((Path("a"),))], (5,), 2.0)
+
+
+def test_temperature_weighs_corpora() -> None:
+    corpora = [Part((Path("a"),)), Part((Path("b"),), held_out=False)]
+    assert [each.share for each in tempered(corpora, (900, 100), 2.0)] == pytest.approx([0.75, 0.25])
+    told = [*corpora, Part((Path("c"),), share=0.2)]  # stays, and the others have the rest
+    assert [each.share for each in tempered(told, (900, 100, 50), 2.0)] == pytest.approx([0.6, 0.2, 0.2])
 
 
 # ---- the command
@@ -175,7 +182,7 @@ def test_validation_may_be_of_a_direction_that_is_not_learned(files: Path, tmp_p
         (["--direction", "en-fr=FILE", "-v", "FILE"], "cannot read the direction"),
         (["--direction", "en-fr=missing.tsv"], "missing.tsv"),
         (["--both-ways"], "no directions to learn"),
-        (["FILE", "--set", "training.temperature=2", *quick()], "weighs directions"),
+        (["FILE", "--set", "training.temperature=2", *quick()], "here is one alone"),
         (
             [
                 *("--direction", "en-fr=FILE", "--direction", "en-de=HERE/train.en,HERE/train.de"),

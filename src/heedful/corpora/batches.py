@@ -5,7 +5,7 @@ Any position of any epoch can be reached directly, so a run resumes exactly wher
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,6 +60,18 @@ def _cuts(source_lengths: Lengths, target_lengths: Lengths, config: BatchConfig)
     return cuts
 
 
+class Updates(Protocol):
+    """Which pairs each update of a run sees; any update can be reached directly."""
+
+    def updates_per_epoch(self, epoch: int) -> int:
+        """Updates in this epoch: the same in every one."""
+        ...
+
+    def update(self, epoch: int, index: int) -> list[Indices]:
+        """The batches of one update, as indices of pairs."""
+        ...
+
+
 class Batches:
     """The updates of a run: each is ``accumulate`` batches, whose gradients are summed.
 
@@ -87,16 +99,17 @@ class Batches:
 
     def updates_per_epoch(self, epoch: int) -> int:
         """Updates in this epoch: the same in every one, as the sorted lengths are, or are taken to be."""
-        return -(-len(self._batches(epoch)) // self._accumulate)
+        return -(-len(self.of_epoch(epoch)) // self._accumulate)
 
     def update(self, epoch: int, index: int) -> list[Indices]:
         """The batches of one update, as indices of pairs in the store."""
         if not 0 <= index < self.updates_per_epoch(epoch):
             raise IndexError(f"update {index} of {self.updates_per_epoch(epoch)} in epoch {epoch}")
         start = index * self._accumulate
-        return self._batches(epoch)[start : start + self._accumulate]
+        return self.of_epoch(epoch)[start : start + self._accumulate]
 
-    def _batches(self, epoch: int) -> list[Indices]:
+    def of_epoch(self, epoch: int) -> list[Indices]:
+        """All batches of an epoch, in their order."""
         if epoch != self._planned_epoch:
             self._plan = self._planned(epoch) if self._mixture is None else self._mixed(epoch, self._mixture)
             self._planned_epoch = epoch

@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 from pydantic import Field
 
@@ -88,6 +88,17 @@ class CleaningReport:
         if len(places) < _EXAMPLES:
             places.append(f"{record.origin}:{record.line}")
 
+    def add(self, later: Self) -> None:
+        """Count what another report has found behind this one."""
+        self.read += later.read
+        self.kept += later.kept
+        for own, others in ((self.dropped, later.dropped), (self.notes, later.notes)):
+            for reason, count in others.items():
+                own[reason] = own.get(reason, 0) + count
+        for reason, places in later.examples.items():
+            own_places = self.examples.setdefault(reason, [])
+            own_places += places[: _EXAMPLES - len(own_places)]
+
     def lines(self) -> list[str]:
         """The report for a person, the commonest reason first."""
         counts = sorted(self.dropped.items(), key=lambda item: -item[1])
@@ -115,23 +126,34 @@ def clean(
     seen = SeenHashes() if seen is None else seen
     for record in records:
         report.took(record)
-        if record.source is None or record.target is None:
-            report.drop(record.fault or "unreadable", record)
-            continue
-        pair = Pair(
-            clean_sentence(record.source, config.normalize),
-            clean_sentence(record.target, config.normalize),
-            " ".join(record.heads.split()) if trees else "",
-        )
-        reason = objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
-        pair = pair._replace(source=tagged(pair.source, *tags))
-        if not reason and config.deduplicate and not seen.add(sentence_hash("\0".join(pair))):
+        pair, reason = judged(record, config, trees=trees, tags=tags)
+        if not reason and config.deduplicate and not seen.add(pair_hash(pair)):
             reason = "duplicate"
         if reason:
             report.drop(reason, record)
         else:
             report.kept += 1
             yield pair
+
+
+def judged(
+    record: Record, config: CleaningConfig, *, trees: bool = False, tags: Sequence[str] = ()
+) -> tuple[Pair, str]:
+    """The pair as it would be kept, and why it cannot be, if it cannot; whether it is a duplicate aside."""
+    if record.source is None or record.target is None:
+        return Pair("", ""), record.fault or "unreadable"
+    pair = Pair(
+        clean_sentence(record.source, config.normalize),
+        clean_sentence(record.target, config.normalize),
+        " ".join(record.heads.split()) if trees else "",
+    )
+    reason = objection(pair, config) or (heads_fault(pair.source, pair.heads) if trees else "")
+    return pair._replace(source=tagged(pair.source, *tags)), reason
+
+
+def pair_hash(pair: Pair) -> int:
+    """What pairs that are exactly alike have in common."""
+    return sentence_hash("\0".join(pair))
 
 
 def cleaned_pairs(path: Path) -> Iterator[Pair]:

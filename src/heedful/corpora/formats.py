@@ -182,7 +182,7 @@ def read_tsv(path: Path) -> Iterator[Record]:
 def read_parallel(source: Path, target: Path) -> Iterator[Record]:
     """Line by line from two files, which must have equally many lines."""
     with _input(source) as left, _input(target) as right:
-        yield from _read_parallel(left, right)
+        yield from read_parallel_inputs(left, right)
 
 
 def kind_of(path: Path) -> str:
@@ -247,9 +247,10 @@ def _holds_pairs(path: Path) -> bool:
     return path == STANDARD_INPUT or bool(kind_of(path))
 
 
-def _read_parallel(source: Input, target: Input) -> Iterator[Record]:
+def read_parallel_inputs(source: Input, target: Input) -> Iterator[Record]:
+    """The same of two open files."""
     counts = [0, 0]
-    sides = (lines_in(given.stream, given.name) for given in (source, target))
+    sides = (lines_in(given.stream, given.name, given.first) for given in (source, target))
     for left, right in zip_longest(*sides):
         counts[0] += left is not None
         counts[1] += right is not None
@@ -299,7 +300,7 @@ FORMATS: dict[str, Format] = {
     "mo": Format(read_mo, mo_languages),
     "xliff": Format(read_xliff, xliff_languages),
     "zip": Format(
-        lambda given, reading: read_zip(given, reading, _read, _read_parallel),
+        lambda given, reading: read_zip(given, reading, _read, read_parallel_inputs),
         lambda given, reading: zip_languages(given, reading, _languages),
     ),
 }

@@ -25,7 +25,9 @@ class _FaultError(ValueError):
 
 def read_tsv(given: Input, reading: Reading) -> Iterator[Record]:
     """``source<TAB>target``, and heads if they are asked for; other columns (attribution) are ignored."""
-    return (_parsed(line, given, _tsv_pair, reading) for line in lines_in(given.stream, given.name))
+    return (
+        _parsed(line, given, _tsv_pair, reading) for line in lines_in(given.stream, given.name, given.first)
+    )
 
 
 def read_jsonl(given: Input, reading: Reading) -> Iterator[Record]:
@@ -34,7 +36,9 @@ def read_jsonl(given: Input, reading: Reading) -> Iterator[Record]:
     Its keys may be the languages, also inside ``{"translation": {"en": ..., "de": ...}}``; plain source and
     target are understood anyway.
     """
-    return (_parsed(line, given, _json_pair, reading) for line in lines_in(given.stream, given.name))
+    return (
+        _parsed(line, given, _json_pair, reading) for line in lines_in(given.stream, given.name, given.first)
+    )
 
 
 def read_sniffed(given: Input, reading: Reading, *, strict: bool = True) -> Iterator[Record]:

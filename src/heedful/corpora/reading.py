@@ -65,6 +65,8 @@ class Input:
     stream: io.BufferedIOBase
     ending: str = ""
     """Of its name, before any ``.gz``: ".tsv"."""
+    first: int = 1
+    """The number of its first line: later ones are of pieces."""
 
     def dropped(self, line: int, fault: str) -> Record:
         """A place where there is no pair."""

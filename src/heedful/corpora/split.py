@@ -29,6 +29,22 @@ def held_out_size(pairs: int) -> int:
     return min(max(round(_SHARE * pairs), 1), _MOST_HELD_OUT) if pairs >= 2 else 0
 
 
+def most_held_out(count: int | None) -> int:
+    """Source sentences that are held out at most, whatever the corpus."""
+    return _MOST_HELD_OUT if count is None else count
+
+
+def check_held_out(count: int | None, total: int | None = None) -> None:
+    """Raise if so many sentences cannot be held out, of so many pairs if that is known."""
+    if count is not None and count < 1:
+        raise HeedfulError(f"cannot hold out {count} sentences", hint="hold out 1 or more")
+    if count is not None and total is not None and count > total / 2:
+        raise HeedfulError(
+            f"holding out {count:,} of {total:,} pairs leaves too few to learn from",
+            hint=f"hold out at most {total // 2:,}",
+        )
+
+
 def split_hash(sentence: str) -> int:
     """Hash of the sentence with case and spacing evened out, without its tags.
 
@@ -94,20 +110,14 @@ def split(pairs: PairFactory, count: int | None = None, others: PairFactory | No
     At least one source sentence stays for training. ``others`` are pairs to learn from too, of which none is
     held out. Reads the pairs three times.
     """
-    if count is not None and count < 1:
-        raise HeedfulError(f"cannot hold out {count} sentences", hint="hold out 1 or more")
-    most = _MOST_HELD_OUT if count is None else count
-    chooser = HeldOutChooser(most + 1)  # one more, to know whether any would be left
+    check_held_out(count)
+    chooser = HeldOutChooser(most_held_out(count) + 1)  # one more, to know whether any would be left
     total = 0
     for pair in pairs():
         chooser.observe(pair.source)
         total += 1
     wanted = held_out_size(total) if count is None else count
-    if count is not None and count > total / 2:
-        raise HeedfulError(
-            f"holding out {count:,} of {total:,} pairs leaves too few to learn from",
-            hint=f"hold out at most {total // 2:,}",
-        )
+    check_held_out(count, total)
     threshold = chooser.threshold(min(wanted, len(chooser) - 1))
     chosen = [pair for pair in pairs() if split_hash(pair.source) <= threshold]
     sources = frozenset(split_hash(pair.source) for pair in chosen)

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,25 @@ class StoreSummary(Config):
     """Totals of the target side."""
     bytes: dict[str, int]
     """Size of every file, to notice a damaged one."""
+
+
+class Sentences(Protocol):
+    """Token ids of pairs by their number, wherever they are kept."""
+
+    @property
+    def longest_source(self) -> int:
+        """Token ids of the longest source sentence."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def source(self, index: int) -> Ids:
+        """Token ids of one source sentence."""
+        ...
+
+    def target(self, index: int) -> Ids:
+        """Token ids of one target sentence."""
+        ...
 
 
 class StoreWriter:
@@ -201,6 +220,11 @@ class TokenStore:
 
     def __len__(self) -> int:
         return self.summary.pairs
+
+    @property
+    def longest_source(self) -> int:
+        """Token ids of the longest source sentence."""
+        return self.summary.source.longest
 
     def source(self, index: int) -> Ids:
         """Token ids of one source sentence."""

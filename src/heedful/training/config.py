@@ -11,6 +11,7 @@ from heedful.corpora.reading import ReadingConfig
 from heedful.decoding.config import SearchConfig
 from heedful.model.config import PLAIN, Architecture
 from heedful.text.tokenizer import TokenizerConfig
+from heedful.training.preparation_config import PreparationConfig
 
 
 class TrainingConfig(Config):
@@ -57,7 +58,7 @@ class TrainingConfig(Config):
     snapshots: int = Field(0, ge=0, le=1000)
     """Weights kept for looking back, from update 0 to the last, more of them early; 0 for none."""
     temperature: float = Field(1.0, ge=1, le=100)
-    """Each direction (`--direction`) is seen as size ^ (1 / this): above 1, small ones more often."""
+    """Each corpus (`--mix`) or `--direction` is seen as size ^ (1 / this): above 1, small ones more often."""
     held_out: int = Field(0, ge=0)
     """Sentences set aside for validation when none are given; 0 to choose by the corpus's size."""
     seed: int = Field(1, ge=0, lt=2**31)
@@ -150,6 +151,8 @@ class RunConfig(Config):
     """How files are read that hold more than pairs."""
     cleaning: CleaningConfig = CleaningConfig()
     """What falls out of the corpus."""
+    preparation: PreparationConfig = PreparationConfig()
+    """How a large corpus is made ready."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """How text becomes tokens."""
     model: Architecture = Architecture()

@@ -3,7 +3,7 @@
 The rule to remember: a sentence that is held out in one direction is not learned from in any other.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain, zip_longest
 from typing import NamedTuple, TypeVar
@@ -13,6 +13,7 @@ from heedful.corpora.parts import Direction, Part
 from heedful.corpora.split import PairFactory, held_out_size, split, split_hash
 from heedful.errors import HeedfulError
 from heedful.progress import counted
+from heedful.training.learns import Learns
 
 MOST_HELD_OUT = 2000
 """Sentences of all directions together, unless told; but never fewer than the next of each that has them."""
@@ -23,7 +24,7 @@ Item = TypeVar("Item")
 class Division(NamedTuple):
     """Which pairs to learn from, which to be examined on, and a word about how they came to be."""
 
-    learns: Callable[[Pair], bool]
+    learns: Learns
     validation: list[Pair]
     notes: list[str]
     examined: tuple[Direction, ...] = ()
@@ -40,22 +41,27 @@ class DirectionPairs(NamedTuple):
 
 
 def tempered(parts: Sequence[Part], sizes: Sequence[int], temperature: float) -> tuple[Part, ...]:
-    """Parts with shares by temperature: a direction's share of an epoch is its size ^ (1 / temperature)."""
+    """Parts with shares by temperature: of an epoch, each is seen as its size ^ (1 / temperature).
+
+    Parts of one direction are weighed as one; shares that are told stay, and the others have the rest.
+    """
     if temperature == 1:
         return tuple(parts)
-    if any(part.direction is None or part.share for part in parts):
+    names = [part.direction or number for number, part in enumerate(parts)]
+    together: dict[Direction | int, int] = {}
+    for name, part, size in zip(names, parts, sizes, strict=True):
+        if not part.share:
+            together[name] = together.get(name, 0) + size
+    if len(together) < 2:
         raise HeedfulError(
-            "training.temperature weighs directions against each other, and here are other pairs too",
-            hint="name directions alone: --direction en-fr=FILE --direction en-de=FILE",
+            "training.temperature weighs corpora or directions against each other, and here is one alone",
+            hint="name others: --mix more.tsv, or --direction en-fr=FILE --direction en-de=FILE",
         )
-    together = {part.direction: 0 for part in parts}
-    for part, size in zip(parts, sizes, strict=True):
-        together[part.direction] += size
     weights = {name: size ** (1 / temperature) for name, size in together.items()}
-    total = sum(weights.values())
+    total = sum(weights.values()) / (1 - sum(part.share for part in parts))
     return tuple(
-        replace(part, share=weights[part.direction] / total * size / together[part.direction])
-        for part, size in zip(parts, sizes, strict=True)
+        part if part.share else replace(part, share=weights[name] / total * size / together[name])
+        for name, part, size in zip(names, parts, sizes, strict=True)
     )
 
 
@@ -64,11 +70,7 @@ def held_out_of_each(
 ) -> Division:
     """Hold out some pairs of every direction, ``count`` sentences in all or as many as suit."""
     chosen = [_held_out(each, count, len(directions)) for each in directions]
-    sources = frozenset().union(*(found for _, found in chosen))
-
-    def learns(pair: Pair) -> bool:
-        return split_hash(pair.source) not in sources and split_hash(pair.target) not in sources
-
+    learns = Learns(sides=frozenset[int]().union(*(found for _, found in chosen)))
     targets = {split_hash(pair.target) for pairs, _ in chosen for pair in pairs}
     learned = {
         value for pair in filter(learns, everything()) if (value := split_hash(pair.target)) in targets

@@ -1,92 +1,44 @@
 """All parts of a corpus cleaned into one file, and divided: pairs to learn from, pairs to be examined on."""
 
 import itertools
+import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.hashes import SeenHashes
-from heedful.corpora.parts import Direction, Mixture, Part, check_shares
-from heedful.corpora.split import split, split_hash
+from heedful.corpora.parts import Part, check_shares
+from heedful.corpora.pieces import identity
+from heedful.corpora.split import Split, split, split_hash
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter, counted
-from heedful.text.tags import without_tags
 from heedful.training.config import RunConfig
-from heedful.training.directions import DirectionPairs, Division, held_out_of_each, interleaved
+from heedful.training.corpus import CLEANED, PAIRS, Corpus, keep_cleaned, kept_cleaned, lines_of, write_corpus
+from heedful.training.directions import Division, held_out_of_each, interleaved
+from heedful.training.gathering import forget_pieces, gathered, is_large
 from heedful.training.inputs import Inputs
+from heedful.training.learns import Learns, untagged
+from heedful.training.preparation_config import PreparationConfig
+from heedful.training.survey import split_shards
 
 MOST_REMEMBERED = 2000
 """Old pairs that are examined at most."""
 
-Learns = Callable[[Pair], bool]
-"""Whether a pair is to be learned from."""
-
-
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The cleaned pairs of all parts, one behind another in a file."""
-
-    path: Path
-    parts: tuple[Part, ...]
-    sizes: tuple[int, ...]
-
-    @property
-    def mixture(self) -> Mixture:
-        """What an epoch takes of each part."""
-        return Mixture(self.sizes, tuple(part.share for part in self.parts))
-
-    def numbered(self) -> Iterator[tuple[int, Pair]]:
-        """Each with the number of its part."""
-        pairs = cleaned_pairs(self.path)
-        for number, size in enumerate(self.sizes):
-            for pair in itertools.islice(pairs, size):
-                yield number, pair
-
-    def pairs(self, *, held_out: bool | None = None) -> Iterator[Pair]:
-        """All, or those that may be held out, or the others."""
-        wanted = [held_out is None or part.held_out == held_out for part in self.parts]
-        return (pair for number, pair in self.numbered() if wanted[number])
-
-    def of_parts(self, numbers: Sequence[int]) -> Iterator[Pair]:
-        """Those of some parts."""
-        return (pair for number, pair in self.numbered() if number in numbers)
-
-    def directions(self) -> list[DirectionPairs]:
-        """The pairs of each direction that may be held out; files of one direction are one."""
-        numbers: dict[Direction, list[int]] = {}
-        for number, part in enumerate(self.parts):
-            if part.direction and part.held_out:
-                numbers.setdefault(part.direction, []).append(number)
-        return [
-            DirectionPairs(
-                name,
-                partial(self.of_parts, own),
-                sum(self.sizes[number] for number in own),
-                self.parts[own[0]].reverse,
-            )
-            for name, own in numbers.items()
-        ]
-
 
 def cleaned_corpus(
-    inputs: Inputs, result: Path, cleaning: CleaningConfig, report: Reporter
+    inputs: Inputs, folder: Path, cleaning: CleaningConfig, scale: PreparationConfig, report: Reporter
 ) -> tuple[Corpus, list[str]]:
     """The pairs that are fit to learn from, and a report of those that are not."""
-    parts = inputs.corpus
-    check_shares(parts)
-    counts, seen = [CleaningReport(unit=inputs.unit) for _ in parts], SeenHashes()
-
-    def pairs() -> Iterator[Pair]:
-        for part, count in zip(parts, counts, strict=True):
-            records = report.track(inputs.records(part), "reading", unit=f"{inputs.unit}s")
-            yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
-
-    write_tsv(pairs(), result)
-    lines = []
+    check_shares(inputs.corpus)
+    files = identity(inputs.paths)
+    if (kept := kept_cleaned(folder, inputs.corpus, files)) is not None:
+        return kept
+    _forget(folder)
+    way = gathered if is_large(inputs, scale) else _one_by_one
+    corpus, counts = way(inputs, folder, cleaning, scale, report)
+    parts, lines = inputs.corpus, []
     for part, count in zip(parts, counts, strict=True):
         name = f"{part.name}: " if len(parts) > 1 else ""
         lines += [f"{name}{line}" for line in count.lines()]
@@ -98,7 +50,38 @@ def cleaned_corpus(
                 f"{part.name}: {count.kept} of {counted(count.read, inputs.unit)} are fit to learn from",
                 hint=_cure(inputs, count),
             )
-    return Corpus(result, parts, tuple(count.kept for count in counts)), lines
+    keep_cleaned(corpus, lines, files)
+    forget_pieces(folder)
+    return corpus, lines
+
+
+def _forget(folder: Path) -> None:
+    """Remove what was made of other pairs, but for pieces, which know themselves what they are made of."""
+    for name in ("training", "pairs"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for name in (CLEANED, "recipe.json", "tokenizer.json", "encoding.json"):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _one_by_one(
+    inputs: Inputs, folder: Path, cleaning: CleaningConfig, scale: PreparationConfig, report: Reporter
+) -> tuple[Corpus, list[CleaningReport]]:
+    """All records in their order: what cleaning is, however it is done."""
+    parts = inputs.corpus
+    counts, seen = [CleaningReport(unit=inputs.unit) for _ in parts], SeenHashes()
+
+    def pairs() -> Iterator[Pair]:
+        for part, count in zip(parts, counts, strict=True):
+            records = report.track(inputs.records(part), "reading", unit=f"{inputs.unit}s")
+            yield from clean(records, cleaning, count, trees=inputs.trees, tags=part.tags, seen=seen)
+
+    total = write_tsv(pairs(), folder / PAIRS)
+    sizes = tuple(count.kept for count in counts)
+    if total <= scale.shard_pairs:
+        return Corpus(folder, parts, (sizes,)), counts
+    corpus = write_corpus(lines_of(folder / PAIRS, sizes), folder, parts, total, scale.shard_pairs)
+    (folder / PAIRS).unlink()
+    return corpus, counts
 
 
 def _cure(inputs: Inputs, counts: CleaningReport) -> str:
@@ -117,11 +100,7 @@ def divided(inputs: Inputs, corpus: Corpus, config: RunConfig) -> Division:
         return _given_validation(inputs, corpus, config.cleaning)
     if inputs.directions:
         return held_out_of_each(corpus.directions(), corpus.pairs, config.training.held_out)
-    parts = split(
-        lambda: corpus.pairs(held_out=True),
-        config.training.held_out or None,
-        lambda: corpus.pairs(held_out=False),
-    )
+    parts = _split(corpus, config.training.held_out or None)
     if not parts.held_out:
         raise HeedfulError(
             f"no {inputs.unit} of {_names(corpus.parts)} can be held out: their translations all recur",
@@ -134,7 +113,14 @@ def divided(inputs: Inputs, corpus: Corpus, config: RunConfig) -> Division:
         notes.append(
             f"left out {counted(parts.leaks, inputs.unit)}: held out, but training has their translation"
         )
-    return Division(parts.learns, parts.held_out, notes)
+    return Division(Learns(parts.sources), parts.held_out, notes)
+
+
+def _split(corpus: Corpus, count: int | None) -> Split:
+    """Of a corpus in shards by the hashes that are there."""
+    if len(corpus.shards) > 1:
+        return split_shards(corpus, count)
+    return split(lambda: corpus.pairs(held_out=True), count, lambda: corpus.pairs(held_out=False))
 
 
 def _given_validation(inputs: Inputs, corpus: Corpus, cleaning: CleaningConfig) -> Division:
@@ -146,10 +132,10 @@ def _given_validation(inputs: Inputs, corpus: Corpus, cleaning: CleaningConfig) 
     names, validation = _names(inputs.examination), list(itertools.chain(*groups))
     if not validation:
         raise HeedfulError(f"{names}: no usable {inputs.unit} to validate on")
-    known = {_untagged(pair) for pair in validation}
+    known = {untagged(pair) for pair in validation}
     if inputs.directions:
         known |= {Pair(pair.target, pair.source) for pair in known}
-    leaked = sum(_untagged(pair) in known for pair in corpus.pairs())
+    leaked = sum(untagged(pair) in known for pair in corpus.pairs())
     left_out = counted(leaked, f"training {inputs.unit}")
     notes = [
         f"validating on {counted(len(validation), inputs.unit)} of {names}",
@@ -158,8 +144,8 @@ def _given_validation(inputs: Inputs, corpus: Corpus, cleaning: CleaningConfig) 
     ]
     if inputs.directions:
         told = [part.direction or inputs.directions[0] for part in inputs.examination]
-        return Division(lambda pair: _untagged(pair) not in known, *interleaved(told, groups, notes))
-    return Division(lambda pair: _untagged(pair) not in known, validation, notes)
+        return Division(Learns(pairs=frozenset(known)), *interleaved(told, groups, notes))
+    return Division(Learns(pairs=frozenset(known)), validation, notes)
 
 
 def remembered_pairs(
@@ -169,7 +155,7 @@ def remembered_pairs(
     mixed = [part for part in corpus.parts if not part.held_out]
     if inputs.remembered:
         pairs = _old_pairs(inputs, cleaning)
-        sources = {split_hash(pair.source) for pair in pairs}
+        sources = frozenset(split_hash(pair.source) for pair in pairs)
         known = Counter(split_hash(pair.source) in sources for pair in corpus.pairs() if learns(pair))
         leaked = known[True]
         if not known[False]:
@@ -179,7 +165,7 @@ def remembered_pairs(
             )
         notes = [f"old pairs: {len(pairs):,} of {_names(inputs.remembered)}"]
         notes += [f"left out {counted(leaked, f'training {inputs.unit}')} that they have too"] * (leaked > 0)
-        return lambda pair: learns(pair) and split_hash(pair.source) not in sources, pairs, notes
+        return learns.without(sources), pairs, notes
     if not mixed:
         note = "no old pairs: what the model forgets cannot be seen (--old-validation FILES, or --mix FILE)"
         return learns, [], [note]
@@ -189,7 +175,7 @@ def remembered_pairs(
         lambda: filter(learns, corpus.pairs(held_out=True)),
     )
     note = f"old pairs: {len(parts.held_out):,} held out of {_names(mixed)}"
-    return lambda pair: learns(pair) and parts.learns(pair), parts.held_out, [note]
+    return learns.without(parts.sources), parts.held_out, [note]
 
 
 def _old_pairs(inputs: Inputs, cleaning: CleaningConfig) -> list[Pair]:
@@ -203,10 +189,6 @@ def _old_pairs(inputs: Inputs, cleaning: CleaningConfig) -> list[Pair]:
     if not pairs:
         raise HeedfulError(f"{_names(inputs.remembered)}: no usable old pairs to validate on")
     return pairs[:MOST_REMEMBERED]
-
-
-def _untagged(pair: Pair) -> Pair:
-    return pair._replace(source=without_tags(pair.source))
 
 
 def _names(parts: Sequence[Part]) -> str:

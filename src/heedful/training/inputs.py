@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
-from heedful.corpora.formats import read_pairs, read_texts
 from heedful.corpora.parts import Direction, Part
+from heedful.corpora.pieces import Piece
 from heedful.corpora.reading import Reading, ReadingConfig, Record
 from heedful.errors import HeedfulError
 
@@ -47,6 +48,12 @@ class Inputs:
         return (*([Part(self.validation, self.languages)] * bool(self.validation)), *self.examined)
 
     @property
+    def paths(self) -> tuple[Path, ...]:
+        """Of everything that is read."""
+        parts = (*self.corpus, *self.examination, *self.remembered)
+        return tuple(path for part in parts for path in part.paths)
+
+    @property
     def tags(self) -> tuple[str, ...]:
         """Those of all parts, in their order."""
         named = [tag for part in (*self.corpus, *self.examination) for tag in part.tags]
@@ -62,13 +69,30 @@ class Inputs:
         """What is learned, if a tag asks for each target."""
         return tuple(dict.fromkeys(part.direction for part in self.corpus if part.direction))
 
-    def records(self, part: Part) -> Iterator[Record]:
-        """What stands in the files of a part, whose languages may be others than the model's."""
-        if self.plain:
-            return read_texts(part.paths)
+    def records(self, part: Part, piece: Piece | None = None) -> Iterator[Record]:
+        """What stands in the files of a part, or in a piece of them; its languages may not be the model's."""
+        piece = piece or Piece(part.paths, plain=self.plain)
         languages = part.languages or self.languages
         if not part.reverse:
-            return read_pairs(part.paths, Reading(languages, self.reading))
+            return piece.records(Reading(languages, self.reading))
         assert languages  # a direction says them
-        found = read_pairs(part.paths, Reading((languages[1], languages[0]), self.reading))
+        found = piece.records(Reading((languages[1], languages[0]), self.reading))
         return (record._replace(source=record.target, target=record.source) for record in found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data of what is learned from; what to validate on is no part of it."""
+        return {
+            "languages": self.languages,
+            "plain": self.plain,
+            "trees": self.trees,
+            "reading": self.reading.model_dump(),
+            "parts": [part.to_json() for part in self.corpus],
+        }
+
+    @classmethod
+    def from_json(cls, state: dict[str, Any]) -> Self:
+        """What ``to_json`` described: all of it as parts."""
+        languages = (state["languages"][0], state["languages"][1]) if state["languages"] else None
+        reading = ReadingConfig.checked(state["reading"])
+        parts = tuple(map(Part.from_json, state["parts"]))
+        return cls((), (), languages, state["plain"], state["trees"], reading, parts)

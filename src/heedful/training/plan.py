@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from heedful.corpora.batches import Batches
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter
 from heedful.text.subword_dropout import SubwordDropout
@@ -31,9 +30,7 @@ class Plan:
     def __init__(self, prepared: Prepared, folder: Path, report: Reporter) -> None:
         settings = prepared.config.training
         self.prepared, self.settings = prepared, settings
-        self.batches = Batches(
-            prepared.training, prepared.config.batches, settings.seed, settings.accumulate, prepared.mixture
-        )
+        self.batches = prepared.batches()
         self.per_epoch = self.batches.updates_per_epoch(0)  # of every epoch
         whole = self.per_epoch * settings.epochs
         self.total = min(whole, settings.updates) if settings.updates else whole

@@ -35,12 +35,14 @@ from heedful.training.arithmetic import arithmetic_of
 from heedful.training.card import model_card
 from heedful.training.checkpoint import averaged_weights, checkpoints, whole
 from heedful.training.config import TrainingConfig
+from heedful.training.corpus import first_shard
 from heedful.training.devices import available_cores, chosen_device
 from heedful.training.group import Group, LostError
 from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
 from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
 from heedful.training.preparation import Choice, Inputs, Prepared, prepare
+from heedful.training.preparation_config import PreparationConfig
 from heedful.training.starting_model import start_from_model
 from heedful.training.stopping import stopping_at_once
 from heedful.training.taught import keep_links
@@ -85,7 +87,7 @@ def begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> I
     _check_new(folder)  # before the folder is touched
     with locked(folder / "training"):
         _check_new(folder)  # another start may have come and gone since
-        _remove_unlearned(folder / "training")
+        _clear(folder / "training", keeps_data=_is_same(folder, inputs, settings, told))
         try:
             _write_down(folder, inputs, settings, told)
             yield
@@ -110,13 +112,23 @@ def _check_new(folder: Path) -> None:
         raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
 
 
-def _remove_unlearned(training: Path) -> None:
-    """What a start has left that learned nothing; but for the lock, which is ours."""
+def _clear(training: Path, *, keeps_data: bool) -> None:
+    """What a start has left that learned nothing; but for the lock, which is ours.
+
+    What the same command has prepared of the corpus is not prepared again.
+    """
     for path in training.iterdir():
-        if path.is_dir():
+        if path.is_dir() and not (keeps_data and path.name == "data"):
             shutil.rmtree(path)
-        elif path.name != "lock":
+        elif path.is_file() and path.name != "lock":
             path.unlink()
+
+
+def _is_same(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> bool:
+    """Whether this was begun before; what can be read only once may hold something else now."""
+    with suppress(HeedfulError):
+        return all(path.is_file() for path in inputs.paths) and is_begun(folder, inputs, settings, told)
+    return False
 
 
 def _write_down(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
@@ -228,7 +240,9 @@ def _carried_on(
     torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
     cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
     data, chosen = folder / "training" / "data", checking_vectors(choose)
-    prepared = prepare(inputs, data, cleaning, chosen, report, starting_tokenizer)
+    scale = PreparationConfig.checked(settings.get("preparation", {}))
+    scale = scale.model_copy(update={"processes": scale.processes or threads})
+    prepared = prepare(inputs, data, cleaning, chosen, report, starting_tokenizer, scale)
     training = prepared.config.training
     device = chosen_device(training.device)
     torch.manual_seed(training.seed)
@@ -289,7 +303,7 @@ def _finished(run: Run, folder: Path) -> Bundle:
 def _bundle_config(run: Run, folder: Path) -> BundleConfig:
     prepared, taught = run.prepared, run.prepared.config.taught
     longest = _longest_source(prepared)
-    by_sentence = _single_sentences(folder / "training" / "data" / "pairs.tsv")
+    by_sentence = _single_sentences(first_shard(folder / "training" / "data"))
     start = prepared.start
     if start is not None:
         changes = {
@@ -347,7 +361,7 @@ def _choose_weights(run: Run) -> str:
 
 def _longest_source(prepared: Prepared) -> int:
     """Tokens, END included, of the longest source sentence that the model has learned to read."""
-    longest = int(prepared.training.source_lengths.max()) + 1
+    longest = prepared.training.longest_source + 1
     return min(max(longest, SHORTEST_LONGEST), prepared.config.model.longest)
 
 

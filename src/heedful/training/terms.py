@@ -22,7 +22,7 @@ from heedful.text.spans import in_one_word, in_word
 from heedful.text.tags import CLOSE
 from heedful.text.translated import Range
 from heedful.training.config import TermsConfig
-from heedful.training.encoding import Numbered
+from heedful.training.corpus import Numbered
 
 SAMPLE = 5_000
 """Pairs that the dictionary is made of."""
@@ -42,6 +42,14 @@ def check_glossary(settings: Settings) -> None:
         read_glossary(Path(path))
 
 
+def term_notes(config: TermsConfig, listed: int, found: int) -> list[str]:
+    """What was done, for the report: pairs with terms of the glossary, and with others."""
+    if not config.share:
+        return []
+    of_glossary = f", {listed:,} of them with those of the glossary" if config.glossary else ""
+    return [f"{counted(listed + found, 'pair')} once more with terms inline{of_glossary}"]
+
+
 @dataclass(frozen=True, slots=True)
 class Match:
     """A part of the source and the part of the target that it becomes."""
@@ -53,30 +61,28 @@ class Match:
 class TermWriter:
     """Writes the pairs to learn from, some of them once more with terms inline."""
 
-    def __init__(self, config: TermsConfig, pairs: Callable[[], Iterator[Numbered]]) -> None:
-        self.config, self._pairs = config, pairs
+    def __init__(
+        self,
+        config: TermsConfig,
+        pairs: Callable[[], Iterator[Numbered]],
+        sample: Callable[[], Iterator[Numbered]] | None = None,
+    ) -> None:
+        """``sample`` begins with the pairs that the dictionary is made of, if not with these."""
+        self.config, self._pairs, self._sample = config, pairs, sample or pairs
         self._glossary = read_glossary(Path(config.glossary)) if config.glossary else Glossary(())
         self._finder: Finder | None = None
-        self._listed = self._found = 0
+        self.listed = self.found = 0
 
     def pairs(self) -> Iterator[Numbered]:
         """All pairs in their order; one with terms follows the pair that it was made of."""
         if not self.config.share:
             yield from self._pairs()
             return
-        self._finder = Finder([pair for _, pair in islice(self._pairs(), SAMPLE)], self.config.longest)
+        self._finder = Finder([pair for _, pair in islice(self._sample(), SAMPLE)], self.config.longest)
         for number, pair in self._pairs():
             yield number, pair
             if (more := self.with_terms(pair)) is not None:
                 yield number, more
-
-    @property
-    def notes(self) -> list[str]:
-        """What was done, for the report."""
-        if not self.config.share:
-            return []
-        listed = f", {self._listed:,} of them with those of the glossary" if self.config.glossary else ""
-        return [f"{counted(self._listed + self._found, 'pair')} once more with terms inline{listed}"]
 
     def with_terms(self, pair: Pair) -> Pair | None:
         """The pair with terms inline; None if it has none, or is not among the share."""
@@ -85,14 +91,14 @@ class TermWriter:
         tags, body = _without_leading_tags(pair.source)
         terms = self._glossary.terms(body)
         if terms and not missing_terms(pair.target, terms):
-            self._listed += 1
+            self.listed += 1
             return pair._replace(source=tags + with_inline_terms(body, terms))
         if random.random() >= self.config.share:
             return None
         matches = _chosen(self._finder.matches(body, pair.target), random)
         if not matches:
             return None
-        self._found += 1
+        self.found += 1
         return self._rewritten(pair, matches, random)
 
     def _rewritten(self, pair: Pair, matches: Sequence[Match], random: Random) -> Pair:

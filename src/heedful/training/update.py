@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from heedful.corpora.store import TokenStore
+from heedful.corpora.store import Sentences
 from heedful.errors import HeedfulError
 from heedful.model.predictor import Predictor
 from heedful.training.batch import Batch
@@ -34,7 +34,7 @@ class Sums(NamedTuple):
 
 
 def read_batch(
-    store: TokenStore,
+    store: Sentences,
     indices: Sequence[int],
     respell: tuple[Respelling, Respelling] | None,
     noise: list[int],

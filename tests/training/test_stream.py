@@ -1,0 +1,183 @@
+"""Pairs straight from the files: every update can be found again, and nothing of the corpus is kept."""
+
+import gzip
+import json
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from heedful.choosing import chooser
+from heedful.corpora.endless import Endless, Position
+from heedful.corpora.filters import CleaningConfig
+from heedful.corpora.formats import write_tsv
+from heedful.corpora.grammar import generate
+from heedful.corpora.parts import Part
+from heedful.corpora.reading import Reading
+from heedful.errors import HeedfulError
+from heedful.progress import Reporter
+from heedful.training.preparation import Inputs, Prepared, load_prepared, prepare
+from heedful.training.preparation_config import PreparationConfig
+from heedful.training.stream import WINDOWS
+from tests.conftest import quick_train_words, run_heedful
+
+QUIET = Reporter(quiet=True)
+SCALE = {"stream": True, "window_pairs": 70, "sample_pairs": 200}
+SETTINGS = {
+    "preset": "tiny",
+    "tokenizer": {"vocabulary": 600},
+    "batches": {"tokens": 200},
+    "preparation": SCALE,
+}
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, pairs = tmp_path_factory.mktemp("stream"), generate(600)
+    write_tsv([(pair.source, pair.target) for pair in pairs[:300]], folder / "a.tsv")
+    write_tsv([(pair.source, pair.target) for pair in pairs[300:400]], folder / "b.tsv.gz")
+    for name, side in (("c.en", 0), ("c.fr", 1)):
+        text = "".join(f"{(pair.source, pair.target)[side]}\n" for pair in pairs[400:])
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def inputs(files: Path) -> Inputs:
+    return Inputs(tuple(files / name for name in ("a.tsv", "b.tsv.gz", "c.en", "c.fr")))
+
+
+def prepared(given: Inputs, folder: Path, **training: object) -> Prepared:
+    settings = {**SETTINGS, "training": {"updates": 500, "held_out": 15, **training}}
+    scale = PreparationConfig(**SCALE)  # type: ignore[arg-type]
+    return prepare(given, folder, CleaningConfig(), chooser(settings), QUIET, scale=scale)
+
+
+def sentences(found: Prepared, updates: range) -> list[list[tuple[str, str]]]:
+    """What each update reads."""
+    batches, store, tokenizer = found.batches(), found.training, found.tokenizer
+    per_epoch = batches.updates_per_epoch(0)
+    return [
+        [
+            (tokenizer.source.decode(store.source(i)), tokenizer.target.decode(store.target(i)))
+            for batch in batches.update(*divmod(number, per_epoch))
+            for i in batch.tolist()
+        ]
+        for number in updates
+    ]
+
+
+def test_all_pairs_come_as_often(files: Path, tmp_path: Path) -> None:
+    found = prepared(inputs(files), tmp_path)
+    seen = Counter(pair for update in sentences(found, range(250)) for pair in update)
+    everything = {(pair.source, pair.target) for pair in generate(600)}
+    held_out = {pair.source for pair in found.validation}
+    assert set(seen) == {pair for pair in everything if pair[0] not in held_out}
+    assert max(seen.values()) - min(seen.values()) <= 2
+    assert len(found.validation) >= 10
+    assert not list(tmp_path.glob("training/*"))
+    assert len((tmp_path / "pairs.tsv").read_text(encoding="utf-8").splitlines()) <= 450  # the sample alone
+
+
+def test_any_update_is_found_again(files: Path, tmp_path: Path) -> None:
+    """Going on from the journal, from a part of it, or from nothing; in another process, or backwards."""
+    found = prepared(inputs(files), tmp_path, accumulate=3)
+    expected = sentences(found, range(60))
+    assert sentences(load_prepared(tmp_path), range(41, 60)) == expected[41:]
+    assert sentences(found, range(7, 9)) == expected[7:9]
+    journal = tmp_path / WINDOWS
+    lines = journal.read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["window"] for line in lines] == list(range(len(lines)))
+    for kept in ("\n".join(lines[:5]) + '\n{"window": 5, "ba', ""):
+        journal.write_text(kept, encoding="utf-8")
+        assert sentences(load_prepared(tmp_path), range(41, 60)) == expected[41:]
+    journal.unlink()
+    assert sentences(load_prepared(tmp_path), range(20, 22)) == expected[20:22]
+
+
+def test_shares_and_temperature_weigh_files(files: Path, tmp_path: Path) -> None:
+    given = Inputs(
+        (files / "a.tsv",), parts=(Part((files / "c.en", files / "c.fr"), share=0.2, held_out=False),)
+    )
+    own = {pair.source for pair in generate(600)[400:]}
+    seen = [pair for update in sentences(prepared(given, tmp_path / "a"), range(150)) for pair in update]
+    assert sum(source in own for source, _ in seen) / len(seen) == pytest.approx(0.2, abs=0.03)
+    given = Inputs((files / "a.tsv",), parts=(Part((files / "b.tsv.gz",), held_out=False),))
+    own = {pair.source for pair in generate(600)[300:400]}
+    found = prepared(given, tmp_path / "b", temperature=2)
+    seen = [pair for update in sentences(found, range(150)) for pair in update]
+    # 300 and 100 pairs, by their square roots
+    assert sum(source in own for source, _ in seen) / len(seen) == pytest.approx(0.366, abs=0.04)
+
+
+def test_positions_of_every_format(files: Path, tmp_path: Path) -> None:
+    """Reading on from a position gives what would have come next."""
+    pairs = generate(37)
+    (tmp_path / "a.jsonl").write_text(
+        "".join(json.dumps({"source": a.source, "target": a.target}) + "\r\n" for a in pairs),
+        encoding="utf-8",
+    )
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress((tmp_path / "a.jsonl").read_bytes()))
+    for paths in [("a.jsonl",), ("a.jsonl.gz",), (str(files / "c.en"), str(files / "c.fr"))]:
+        given = tuple(tmp_path / name for name in paths)
+
+        def file(position: Position, given: tuple[Path, ...] = given) -> Endless:
+            return Endless(given, lambda piece: piece.records(Reading()), position, plain=False)
+
+        whole = file(Position())
+        for count in (5, 1, 60, 200, 3):
+            position = whole.position
+            assert file(position).take(count) == whole.take(count)
+        assert whole.position.turn >= 1
+
+
+def test_mistakes(files: Path, tmp_path: Path) -> None:
+    with pytest.raises(HeedfulError, match="a stream has no end"):
+        prepared(inputs(files), tmp_path / "a", updates=0, epochs=3)
+    with pytest.raises(HeedfulError, match="standard input and pipes cannot be"):
+        prepared(Inputs((Path("-"),)), tmp_path / "b")
+    shutil.copy(files / "a.tsv", tmp_path)
+    prepared(Inputs((tmp_path / "a.tsv",)), tmp_path / "c")
+    (tmp_path / "a.tsv").write_text("a\tb\n")
+    with pytest.raises(HeedfulError, match=r"a\.tsv has changed or gone"):
+        load_prepared(tmp_path / "c")
+
+
+def test_a_killed_training_goes_on_to_the_bit(grammar_pairs: Path, tmp_path: Path) -> None:
+    more = ["--set", "preparation.stream=true", "--set", "preparation.window_pairs=100"]
+    more += ["--set", "training.updates=40", "--set", "training.save_minutes=0.001"]
+    assert run_heedful(*quick_train_words(grammar_pairs, tmp_path / "whole"), *more).status == 0
+    killed = tmp_path / "killed"
+    dice, process = random.Random(2), None
+    for attempt in range(2):
+        words = (
+            ["train", "--resume", str(killed)]
+            if attempt
+            else [*quick_train_words(grammar_pairs, killed), *more]
+        )
+        process = subprocess.Popen([sys.executable, "-m", "heedful", *words], stderr=subprocess.DEVNULL)
+        until = time.monotonic() + 30
+        while not list(killed.glob("training/checkpoints/*")) and time.monotonic() < until:
+            time.sleep(0.01)
+        time.sleep(dice.uniform(0.0, 0.6) + 1.5 * attempt)
+        process.kill()
+        process.wait()
+    done = run_heedful("train", "--resume", killed)
+    assert done.status == 0, done.err
+    name = "weights.safetensors"
+    assert (killed / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.slow
+def test_two_processes_read_one_stream(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Each takes its share of every update, and both find the same updates."""
+    words = quick_train_words(grammar_pairs, tmp_path / "model")
+    more = ["--set", "preparation.stream=true", "--set", "preparation.window_pairs=100"]
+    done = run_heedful(*words, *more, "--set", "training.processes=2", "--set", "training.threads=2")
+    assert done.status == 0, done.err
+    lines = (tmp_path / "model" / "training" / "data" / WINDOWS).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["window"] for line in lines] == list(range(len(lines)))
