@@ -11,8 +11,8 @@ from heedful.commands.options import one_line
 from heedful.commands.resuming import of_file
 from heedful.corpora.filters import clean_sentence
 from heedful.decoding.config import SearchConfig
-from heedful.engines.base import Engine, Translation
-from heedful.engines.lines import translate_lines
+from heedful.engines.base import Translation
+from heedful.engines.lines import LineEngine, translate_lines
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.text.glossary import Glossary
@@ -61,7 +61,7 @@ def chosen_form(told: str, search: SearchConfig, *, columns: bool) -> str:
 class LineWork:
     """An engine, and what is wanted of it."""
 
-    engine: Engine
+    engine: LineEngine
     wanted: Wanted
 
     def translated(self, lines: Iterable[str], *, waiting: bool) -> Iterator[Translation]:

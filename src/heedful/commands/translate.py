@@ -63,7 +63,7 @@ class TranslateOptions:
 
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
     """Translate what is given; to standard output or a file."""
-    _check(options)
+    check_options(options)
     document = _document(options)
     for text in options.texts:
         if len(text) < 200 and Path(text).is_file():
@@ -76,7 +76,7 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
     engine.bundle.language_tag(search.language)  # an error now, not after the first lines
     if document:
         report.say(f"engine: {engine.name}")
-        output = options.output and _place(options.output)
+        output = options.output and output_place(options.output)
         told = options.document or DocumentOptions()
         translate_document(document, engine, search, output, told, report, glossary)
         return
@@ -119,7 +119,7 @@ def _to_file(
     number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.wanted.form]
     total = count_lines(source) if lasting and source else None
     with (
-        resumed(_place(options.output), identity, number, report) as (file, done),
+        resumed(output_place(options.output), identity, number, report) as (file, done),
         report.task("translating", total, done, "lines") as task,
     ):
         found = work.translated(islice(lines, done, None), waiting=not lasting)
@@ -140,7 +140,7 @@ def _given(options: TranslateOptions, report: Reporter) -> Iterator[str]:
     return _lines(options.source or STANDARD_INPUT, report)
 
 
-def _check(options: TranslateOptions) -> None:
+def check_options(options: TranslateOptions) -> None:
     """What can be known to be wrong before the model is loaded."""
     told = options.search or {}
     if options.form and options.form not in FORMATS:
@@ -161,8 +161,8 @@ def _check(options: TranslateOptions) -> None:
     if options.source:
         check_readable(options.source)
     if options.output:
-        check_writable(_place(options.output))
-        if options.source and _place(options.output) == options.source.resolve():
+        check_writable(output_place(options.output))
+        if options.source and output_place(options.output) == options.source.resolve():
             raise HeedfulError("--output would overwrite --input", hint="name another file")
 
 
@@ -191,7 +191,7 @@ def _document(options: TranslateOptions) -> Document | None:
     return read(options.source)
 
 
-def _place(output: Path) -> Path:
+def output_place(output: Path) -> Path:
     """Where a link leads: renaming a file onto the link itself would leave a file instead of it."""
     try:
         place = output.resolve()

@@ -44,9 +44,9 @@ def read_lines(path: Path) -> Iterator[Line]:
         yield from lines_in(stream, str(path))
 
 
-def lines_in(stream: io.BufferedIOBase, name: str) -> Iterator[Line]:
-    """The same of an open file, which errors call by its name."""
-    for number, raw in enumerate(_raw_lines(stream), start=1):
+def lines_in(stream: io.BufferedIOBase, name: str, before: int = 0) -> Iterator[Line]:
+    """The same of an open file, which errors call by its name; ``before`` lines are behind it already."""
+    for number, raw in enumerate(_raw_lines(stream), start=before + 1):
         if number == 1 and raw is not None:
             _refuse_utf16(raw, name)
             raw = raw.removeprefix(_UTF8_MARK)
