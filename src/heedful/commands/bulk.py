@@ -33,6 +33,7 @@ from heedful.errors import HeedfulError
 from heedful.files import check_writable, locked, whole_file
 from heedful.loading import load
 from heedful.progress import Reporter, counted
+from heedful.progress import Task as Progress
 
 SHARD_LINES = 16_384
 """Lines of a shard if nothing is told: some minutes of work for a core."""
@@ -219,29 +220,40 @@ def _cut(manifest: Manifest, report: Reporter) -> Iterator[Shard]:
 def _translate_rest(task: Task, options: BulkOptions, gpus: int, report: Reporter) -> None:
     """Translate the shards that are not finished."""
     shards = task.manifest.shards
-    done = {shard.number for shard in shards if finished(task.folder, task.manifest, shard)}
-    rest = [shard.number for shard in shards if shard.number not in done]
-    total, before = sum(each.lines for each in shards), sum(shards[number].lines for number in done)
+    done = [shard for shard in shards if finished(task.folder, task.manifest, shard)]
+    rest = [shard for shard in shards if shard not in set(done)]
     if done:
         report.say(f"going on: {len(done):,} of {counted(len(shards), 'shard')} are translated")
     for shard in shards:
         _forget_attempts(task, shard)
     if not rest:
         return
-    lost = 0
-    with (
-        ray_cluster.started(options.address, options.translate.workers) as cores,
-        report.task("translating", total, before, "lines") as progress,
-    ):
-        workers = min(options.translate.workers or cores, len(rest))
-        report.say(f"{counted(len(rest), 'shard')} for {counted(workers, 'worker')}")
-        for row in ray_cluster.mapped(ShardWorker, task, rest, workers, gpus):
-            if row["problem"]:
-                raise HeedfulError(row["problem"], hint=row["hint"])
-            progress.advance(row["lines"])
-            lost += _forget_attempts(task, shards[row["shard"]])
+    total, before = (sum(shard.lines for shard in some) for some in (shards, done))
+    try:
+        with (
+            ray_cluster.started(options.address, options.translate.workers) as cores,
+            report.task("translating", total, before, "lines") as progress,
+        ):
+            workers = min(options.translate.workers or cores, len(rest))
+            report.say(f"{counted(len(rest), 'shard')} for {counted(workers, 'worker')}")
+            lost = _mapped(task, rest, workers, gpus, progress)
+    except KeyboardInterrupt:
+        report.warn(f"what was translated so far is in {task.folder}; the same command goes on from there")
+        raise
     if lost:
         report.warn(f"{counted(lost, 'worker')} died in the middle of a shard, which was begun anew")
+
+
+def _mapped(task: Task, rest: Sequence[Shard], workers: int, gpus: int, progress: Progress) -> int:
+    """Let workers translate the rest; returns how many of them died."""
+    lost = 0
+    numbers = [shard.number for shard in rest]
+    for row in ray_cluster.mapped(ShardWorker, task, numbers, workers, gpus):
+        if row["problem"]:
+            raise HeedfulError(row["problem"], hint=row["hint"])
+        progress.advance(row["lines"])
+        lost += _forget_attempts(task, task.manifest.shards[row["shard"]])
+    return lost
 
 
 def _forget_attempts(task: Task, shard: Shard) -> int:

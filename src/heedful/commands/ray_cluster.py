@@ -6,24 +6,24 @@ One that is started here listens on the loopback address alone, reports to nobod
 import logging
 import os
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, StoppedError
 
 LOCAL = "local"
 OBJECT_STORE = 100 << 20
 """Bytes for what is sent between processes: here only the numbers of shards."""
-ATTEMPTS = 8
-"""At one shard; a shard that takes so many workers with it would take all."""
 _SURROUNDINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_DATA_DISABLE_PROGRESS_BARS": "1",
+    "RAY_DATA_LOG_LEVEL": "CRITICAL",
 }
 _ONLY_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Ray's own way to stay on 127.0.0.1: asked for that address by name, it takes the outer one instead."""
@@ -44,8 +44,6 @@ def started(address: str, cores: int) -> Iterator[int]:
     os.environ.update(surroundings)  # read by Ray when it is imported, and by the processes it starts
     import ray
 
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)
     told: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
     place = None
     if address == LOCAL:
@@ -54,6 +52,7 @@ def started(address: str, cores: int) -> Iterator[int]:
         told |= {"object_store_memory": OBJECT_STORE}
     try:
         cores = _connect(ray, address, told)
+        _stop_quietly()
         with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):  # it talks about lost workers
             yield cores
     finally:
@@ -74,6 +73,16 @@ def _connect(ray: Any, address: str, told: Mapping[str, Any]) -> int:
             f"Ray cannot be started or reached ({address}): {reason}",
             hint="`ray start --head` starts a cluster; `--ray local` needs none",
         ) from None
+
+
+def _stop_quietly() -> None:
+    """SIGTERM ends the work in order; Ray would write a trace of its own first."""
+
+    def stop(number: int, _: object) -> None:
+        raise StoppedError(number, hint="the same command goes on")
+
+    if threading.current_thread() is threading.main_thread():  # no other gets signals
+        signal.signal(signal.SIGTERM, stop)
 
 
 @contextmanager
@@ -108,14 +117,7 @@ def mapped(
     context.execution_options.preserve_order = False
     rows = ray.data.from_items([{"shard": each} for each in shards], override_num_blocks=len(shards))
     pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
-    found = rows.map(
-        worker,
-        fn_constructor_args=(task,),
-        compute=pool,
-        num_cpus=1,
-        num_gpus=gpus,
-        max_task_retries=ATTEMPTS - 1,
-    )
+    found = rows.map(worker, fn_constructor_args=(task,), compute=pool, num_cpus=1, num_gpus=gpus)
     try:
         yield from found.iter_rows()
     except RayError as error:

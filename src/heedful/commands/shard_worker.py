@@ -21,8 +21,11 @@ from heedful.engines.lines import LineEngine
 from heedful.errors import HeedfulError
 from heedful.files import read_json, sync_folder, write_json
 from heedful.loading import EngineName, load
+from heedful.progress import counted
 from heedful.text.glossary import Glossary
 
+ATTEMPTS = 8
+"""At one shard; one that takes so many workers with it would take all."""
 EMPTY = Alternative("", 0.0, 0.0, (), ())
 
 
@@ -120,11 +123,17 @@ class ShardWorker:
 
     def translated(self, shard: Shard) -> Record:
         """Translate a shard, and give it its name."""
-        self.engine = self.engine or self._loaded()
         output = self.task.manifest.output(self.task.folder, shard)
+        if len(partial_paths(output)) >= ATTEMPTS:
+            raise HeedfulError(
+                f"{counted(ATTEMPTS, 'worker')} died at the same shard, {output.name}",
+                hint="there may be too little memory: fewer --workers need less",
+            )
         # An attempt has a name of its own: where a host was thought lost, two may be under way.
         aside = output.with_name(f".{output.name}.{uuid4().hex}.partial")
         try:
+            aside.touch()  # whoever dies from here on has been seen to try
+            self.engine = self.engine or self._loaded()
             record = self._written(shard, self.engine, aside)
             if read_json(self.task.folder / MANIFEST, "")["name"] != self.task.manifest.name:
                 raise HeedfulError(f"{self.task.folder} is of other work by now")
