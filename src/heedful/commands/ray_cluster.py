@@ -25,8 +25,12 @@ _SURROUNDINGS = {
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_DATA_LOG_LEVEL": "CRITICAL",
 }
-_ONLY_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Ray's own way to stay on 127.0.0.1: asked for that address by name, it takes the outer one instead."""
+_LOCAL_SURROUNDINGS = {
+    # Ray's own way to stay on 127.0.0.1: asked for that address by name, it takes the outer one instead.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    # Seconds that its processes wait for one that is gone; on one machine it will not come back.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "5",
+}
 
 
 def require() -> None:
@@ -40,7 +44,7 @@ def require() -> None:
 @contextmanager
 def started(address: str, cores: int) -> Iterator[int]:
     """Ray, here (``local``) or where it runs already; gives the cores there are. ``cores``: 0 for all."""
-    surroundings = _SURROUNDINGS | (_ONLY_LOOPBACK if address == LOCAL else {})
+    surroundings = _SURROUNDINGS | (_LOCAL_SURROUNDINGS if address == LOCAL else {})
     os.environ.update(surroundings)  # read by Ray when it is imported, and by the processes it starts
     import ray
 
