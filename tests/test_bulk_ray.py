@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -20,6 +22,8 @@ from tests.test_shards import AWKWARD
 SHARD = ["--shard-lines", "2048"]
 KILLS = int(os.environ.get("HEEDFUL_KILLS", "6"))
 """How many processes the slow test of kills ends at random."""
+LONGEST_WAIT = float(os.environ.get("HEEDFUL_LONGEST_WAIT", "14"))
+"""Seconds from one to the next."""
 
 
 def many_lines(path: Path, count: int) -> Path:
@@ -82,6 +86,7 @@ def test_folder_of_shards(quick_model: Path, tmp_path: Path) -> None:
         shards = sorted(folder.glob(f"*-{path.name}.tsv"))
         assert b"".join(map(Path.read_bytes, shards)) == (tmp_path / path.name).read_bytes()
     assert len(list(folder.glob("0*.tsv"))) == 4
+    assert len(list(folder.iterdir())) == 2 * 4 + len(["manifest.json", "lock"])
 
     again = run_heedful(*bulk)
     assert "going on: 4 of 4 shards are translated" in again.err
@@ -129,32 +134,34 @@ def test_stopped(quick_model: Path, tmp_path: Path, number: signal.Signals, stat
     assert "the same command goes on" in err
     assert "Traceback" not in err
     assert ended(others, seconds=10)
-    assert not list(folder.glob(".*.partial")) or not (tmp_path / "out.txt").exists()
+    assert not (tmp_path / "out.txt").exists()
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[str]:
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A cluster of one host, as `ray start --head` makes it, on the loopback address."""
-    place = Path(f"/tmp/heedful-cluster-{os.getpid()}")  # short: the names of sockets may not be long
-    settings = {
-        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "OMP_NUM_THREADS": "1",
-    }
+    place = f"/tmp/heedful-cluster-{os.getpid()}"  # short: the names of sockets may not be long
+    settings = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+    settings |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex, "OMP_NUM_THREADS": "1"}
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
     port = random.randrange(20_000, 30_000)
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus", "2"]
-    words += ["--port", str(port), "--include-dashboard", "false", "--temp-dir", str(place)]
+    words += ["--port", str(port), "--include-dashboard", "false", "--temp-dir", place]
     words += ["--object-store-memory", str(100 << 20)]
-    with subprocess.Popen(words, env={**os.environ, **settings}, stdout=subprocess.DEVNULL) as head:
-        time.sleep(8)
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as head:
+        time.sleep(12)
         others = list(family(head.pid))
         yield f"127.0.0.1:{port}"
         head.terminate()
     assert ended(others)
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.mark.slow
-def test_cluster_that_runs_already(quick_model: Path, tmp_path: Path, cluster: str) -> None:
+def test_cluster_that_runs_already(
+    quick_model: Path, tmp_path: Path, cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     source = many_lines(tmp_path / "in.txt", 9000)
     words = ["translate", quick_model, "-i", source, *RAY_ENGINE]
     assert run_heedful(*words, "-o", tmp_path / "plain.txt").status == 0
@@ -162,9 +169,19 @@ def test_cluster_that_runs_already(quick_model: Path, tmp_path: Path, cluster: s
     assert done.status == 0, done.err
     assert "for 2 workers" in done.err
     assert (tmp_path / "out.txt").read_bytes() == (tmp_path / "plain.txt").read_bytes()
-    nobody = run_heedful(*words, "-o", tmp_path / "x.txt", "--ray", "127.0.0.1:1", *SHARD, seconds=120)
-    assert nobody.status == 1
-    assert "Ray cannot be started or reached (127.0.0.1:1)" in nobody.err
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    stranger = run_heedful(*words, "-o", tmp_path / "x.txt", "--ray", cluster, *SHARD)
+    assert stranger.status == 1
+    assert "RAY_AUTH_MODE=token is needed" in stranger.err
+
+
+def test_a_cluster_that_is_not_there(quick_model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("The dog is tired.\n")
+    for address in ("127.0.0.1:1", "nonsense"):
+        done = run_heedful("translate", quick_model, "-i", source, "-o", tmp_path / "x", "--ray", address)
+        assert done.status == 1
+        assert f"Ray cannot be started or reached ({address})" in done.err
 
 
 @pytest.mark.slow
@@ -179,10 +196,9 @@ def test_random_kills(quick_model: Path, tmp_path: Path) -> None:
     words += ["--ray", "local", "-o", tmp_path / "out.txt", *SHARD]
     count: Counter[str] = Counter()
     while count["command"] + count["worker"] < KILLS:
-        ended_well = one_run(words, chance, count)
-        count["runs"] += 1
-        if ended_well:
-            count["whole"] += 1
+        count["commands begun"] += 1
+        if one_run(words, tmp_path / "out.txt.shards", chance, count):
+            count["translations ended"] += 1
             assert (tmp_path / "out.txt").read_bytes() == plain
             assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "plain.txt", "out.txt"}
             (tmp_path / "out.txt").unlink()
@@ -192,19 +208,22 @@ def test_random_kills(quick_model: Path, tmp_path: Path) -> None:
     print(f"seed {seed}: {dict(count)}")
 
 
-def one_run(words: list[str | Path], chance: random.Random, count: Counter[str]) -> bool:
+def one_run(words: list[str | Path], folder: Path, chance: random.Random, count: Counter[str]) -> bool:
     """The command, with a kill or some; whether it ended by itself."""
     run = begun(words)
     while True:
         try:
-            _, err = run.communicate(timeout=chance.uniform(0, 14))
+            _, err = run.communicate(timeout=chance.uniform(0, LONGEST_WAIT))
         except subprocess.TimeoutExpired:
             workers = workers_of(run.pid)
-            if workers and chance.random() < 0.5:
-                count["worker"] += 1
+            finished = len(list(folder.glob("0*.json")))
+            kind = "worker" if workers and chance.random() < 0.5 else "command"
+            count[kind] += 1
+            count["between shards"] += finished > 0
+            print(f"{kind} killed, {finished} shards finished", flush=True)
+            if kind == "worker":
                 os.kill(chance.choice(workers), signal.SIGKILL)
                 continue
-            count["command"] += 1
             run.kill()
             run.communicate()
             return False

@@ -139,8 +139,10 @@ def test_shards_are_the_plain_translation(
     assert b"".join(path.read_bytes() for path in outputs) == (tmp_path / "plain").read_bytes()
     first = json.loads(record_path(outputs[0]).read_text())
     assert (first["unread"], first["first_unread"]) == (2, "in.txt, line 23: invalid UTF-8")
+    assert not list((task.folder / "unfinished").iterdir())
     assert {path.name for path in task.folder.iterdir()} == {
         "manifest.json",
+        "unfinished",
         *(path.name for path in outputs),
         *(record_path(path).name for path in outputs),
     }
@@ -181,7 +183,7 @@ def test_what_a_worker_finds_wrong_is_told(quick_model: Path, awkward_lines: Pat
     gone = replace(task, manifest=replace(task.manifest, work={"model": [{"path": str(tmp_path / "none")}]}))
     assert "no such file" in str(ShardWorker(gone)({"shard": 0})["problem"])
     for number in range(8):
-        (task.folder / f".000000-in.txt.{number}.partial").touch()
+        (task.folder / "unfinished" / f"000000-in.txt.{number}").touch()
     assert "8 workers died at the same shard" in str(ShardWorker(task)({"shard": 0})["problem"])
 
 

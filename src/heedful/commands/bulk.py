@@ -18,6 +18,7 @@ from heedful.commands.lines import Wanted, chosen_form, tell_incomplete, tell_tr
 from heedful.commands.options import engine_name, search_settings
 from heedful.commands.resuming import of_file
 from heedful.commands.shard_worker import (
+    UNFINISHED,
     Record,
     ShardWorker,
     Task,
@@ -188,7 +189,9 @@ def _agreed(task: Task, output: _Output, options: BulkOptions, report: Reporter)
     if found:
         report.warn(f"{task.folder} is of other work (input, model or settings differ); beginning anew")
     for path in task.folder.iterdir() if output.joined else ():
-        if path.name != "lock":
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != "lock":
             path.unlink()
     manifest = replace(task.manifest, shards=tuple(_cut(task.manifest, report)))
     manifest.write(task.folder)
@@ -220,12 +223,13 @@ def _cut(manifest: Manifest, report: Reporter) -> Iterator[Shard]:
 def _translate_rest(task: Task, options: BulkOptions, gpus: int, report: Reporter) -> None:
     """Translate the shards that are not finished."""
     shards = task.manifest.shards
-    done = [shard for shard in shards if finished(task.folder, task.manifest, shard)]
-    rest = [shard for shard in shards if shard not in set(done)]
+    done: list[Shard] = []
+    rest: list[Shard] = []
+    for shard in shards:
+        (done if finished(task.folder, task.manifest, shard) else rest).append(shard)
     if done:
         report.say(f"going on: {len(done):,} of {counted(len(shards), 'shard')} are translated")
-    for shard in shards:
-        _forget_attempts(task, shard)
+    shutil.rmtree(task.folder / UNFINISHED, ignore_errors=True)
     if not rest:
         return
     total, before = (sum(shard.lines for shard in some) for some in (shards, done))
@@ -240,6 +244,7 @@ def _translate_rest(task: Task, options: BulkOptions, gpus: int, report: Reporte
     except KeyboardInterrupt:
         report.warn(f"what was translated so far is in {task.folder}; the same command goes on from there")
         raise
+    shutil.rmtree(task.folder / UNFINISHED, ignore_errors=True)
     if lost:
         report.warn(f"{counted(lost, 'worker')} died in the middle of a shard, which was begun anew")
 

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from heedful.errors import HeedfulError, StoppedError
 
@@ -24,6 +26,7 @@ _SURROUNDINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
     "RAY_DATA_LOG_LEVEL": "CRITICAL",
+    "RAY_NUM_REDIS_GET_RETRIES": "1",  # a cluster that does not answer in a minute is an error
 }
 _LOCAL_SURROUNDINGS = {
     # Ray's own way to stay on 127.0.0.1: asked for that address by name, it takes the outer one instead.
@@ -44,8 +47,7 @@ def require() -> None:
 @contextmanager
 def started(address: str, cores: int) -> Iterator[int]:
     """Ray, here (``local``) or where it runs already; gives the cores there are. ``cores``: 0 for all."""
-    surroundings = _SURROUNDINGS | (_LOCAL_SURROUNDINGS if address == LOCAL else {})
-    os.environ.update(surroundings)  # read by Ray when it is imported, and by the processes it starts
+    _surround(address == LOCAL)
     import ray
 
     told: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.CRITICAL}
@@ -65,18 +67,40 @@ def started(address: str, cores: int) -> Iterator[int]:
             shutil.rmtree(place, ignore_errors=True)
 
 
+def _surround(local: bool) -> None:
+    """What Ray reads when it is imported, and the processes it starts; a user's own settings win."""
+    secret = {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": uuid4().hex,
+    }  # or it would keep one in the home folder
+    for name, value in (_SURROUNDINGS | (_LOCAL_SURROUNDINGS | secret if local else {})).items():
+        os.environ.setdefault(name, value)
+
+
 def _connect(ray: Any, address: str, told: Mapping[str, Any]) -> int:
     """Connect, and count the cores there are."""
     try:
+        if ":" in address:
+            _check_listening(address)
         with _no_errors():
             ray.init(address=address, **told)
         return int(ray.cluster_resources().get("CPU", 1))
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = str(error).strip().splitlines()[0]
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
         raise HeedfulError(
             f"Ray cannot be started or reached ({address}): {reason}",
-            hint="`ray start --head` starts a cluster; `--ray local` needs none",
+            hint="RAY_AUTH_MODE=token is needed where the cluster asks for a token"
+            if "auth" in reason.lower()
+            else "`ray start --head` starts a cluster; `--ray local` needs none",
         ) from None
+
+
+def _check_listening(address: str) -> None:
+    """An error at once where nobody listens: Ray itself would go on trying for a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        raise ValueError("an address is HOST:PORT, auto or local")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=10).close()
 
 
 def _stop_quietly() -> None:

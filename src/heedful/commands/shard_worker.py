@@ -2,6 +2,7 @@
 
 000003-big.txt         the translation
 000003-big.txt.json    its checksum, and what there is to tell about its lines
+unfinished/            attempts that are under way, or were killed
 """
 
 import errno
@@ -24,6 +25,8 @@ from heedful.loading import EngineName, load
 from heedful.progress import counted
 from heedful.text.glossary import Glossary
 
+UNFINISHED = "unfinished"
+"""The folder of attempts that are under way, or were killed: apart, since the others may be many."""
 ATTEMPTS = 8
 """At one shard; one that takes so many workers with it would take all."""
 EMPTY = Alternative("", 0.0, 0.0, (), ())
@@ -59,7 +62,7 @@ def record_path(output: Path) -> Path:
 
 def partial_paths(output: Path) -> list[Path]:
     """What attempts at a shard have written that are under way, or were killed."""
-    return sorted(output.parent.glob(f".{glob_safe(output.name)}.*.partial"))
+    return sorted((output.parent / UNFINISHED).glob(f"{glob_safe(output.name)}.*"))
 
 
 def glob_safe(name: str) -> str:
@@ -130,8 +133,9 @@ class ShardWorker:
                 hint="there may be too little memory: fewer --workers need less",
             )
         # An attempt has a name of its own: where a host was thought lost, two may be under way.
-        aside = output.with_name(f".{output.name}.{uuid4().hex}.partial")
+        aside = output.parent / UNFINISHED / f"{output.name}.{uuid4().hex}"
         try:
+            aside.parent.mkdir(exist_ok=True)
             aside.touch()  # whoever dies from here on has been seen to try
             self.engine = self.engine or self._loaded()
             record = self._written(shard, self.engine, aside)
