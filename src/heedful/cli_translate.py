@@ -80,15 +80,9 @@ def translate(
     from heedful.commands.translate import TranslateOptions, translate_command
     from heedful.progress import Reporter
 
-    given = {
-        "language": to,
-        "glossary_mode": glossary_mode,
-        "beam": beam,
-        "n_best": n_best,
-        "temperature": temperature,
-        "seed": seed,
-    }
-    search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    search = _told(
+        language=to, glossary_mode=glossary_mode, beam=beam, n_best=n_best, temperature=temperature, seed=seed
+    )
     if sample:
         search["method"] = "sample"
     options = TranslateOptions(
@@ -116,3 +110,7 @@ def translate(
         )
     else:
         translate_command(options, Reporter(quiet=quiet))
+
+
+def _told(**given: object) -> dict[str, object]:
+    return {name: value for name, value in given.items() if value is not None}

@@ -86,11 +86,12 @@ def _connect(ray: Any, address: str, told: Mapping[str, Any]) -> int:
             ray.init(address=address, **told)
         return int(ray.cluster_resources().get("CPU", 1))
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        secret = "Authentication" in f"{error} {error.__cause__}"
+        reason = "it asks for a token" if secret else str(error).strip().splitlines()[0]
         raise HeedfulError(
             f"Ray cannot be started or reached ({address}): {reason}",
-            hint="RAY_AUTH_MODE=token is needed where the cluster asks for a token"
-            if "auth" in reason.lower()
+            hint="set RAY_AUTH_MODE=token, and have the cluster's token where Ray looks for it"
+            if secret
             else "`ray start --head` starts a cluster; `--ray local` needs none",
         ) from None
 
