@@ -75,9 +75,9 @@ def translate(
     heedful translate MODEL -i messages.po -o messages.de.po
     heedful translate MODEL -i big.txt -o out.txt --ray local
     """
-    from heedful.commands.bulk import BulkOptions, bulk_command, only_input
+    from heedful.commands.bulk import BulkOptions, translate_files
     from heedful.commands.documents import DocumentOptions
-    from heedful.commands.translate import TranslateOptions, translate_command
+    from heedful.commands.translate import TranslateOptions
     from heedful.progress import Reporter
 
     search = _told(
@@ -88,8 +88,8 @@ def translate(
     options = TranslateOptions(
         model,
         tuple(texts or ()),
-        None if ray else only_input(source or ()),
-        None if ray else output,
+        None,
+        None,
         form,
         prefix,
         stream,
@@ -104,12 +104,8 @@ def translate(
         glossary,
         tuple(others),
     )
-    if ray:
-        bulk_command(
-            BulkOptions(tuple(source or ()), output, ray, options, shard_lines), Reporter(quiet=quiet)
-        )
-    else:
-        translate_command(options, Reporter(quiet=quiet))
+    files = BulkOptions(tuple(source or ()), output, ray, options, shard_lines)
+    translate_files(files, Reporter(quiet=quiet))
 
 
 def _told(**given: object) -> dict[str, object]:

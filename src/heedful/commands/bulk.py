@@ -26,7 +26,7 @@ from heedful.commands.shard_worker import (
     partial_paths,
 )
 from heedful.commands.shards import MANIFEST, Manifest, Shard, cut, is_packed, whole_windows
-from heedful.commands.translate import TranslateOptions, check_options, output_place
+from heedful.commands.translate import TranslateOptions, check_options, output_place, translate_command
 from heedful.corpora.formats import check_readable
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.corpora.terms import read_glossary
@@ -49,6 +49,7 @@ class BulkOptions:
     inputs: tuple[Path, ...]
     output: Path | None
     address: str
+    """Of Ray; empty to do without."""
     translate: TranslateOptions
     """How; without inputs and output."""
     shard_lines: int = 0
@@ -57,6 +58,17 @@ class BulkOptions:
     def lines(self) -> int:
         """Lines of a shard."""
         return whole_windows(self.shard_lines or SHARD_LINES)
+
+
+def translate_files(options: BulkOptions, report: Reporter) -> None:
+    """By many workers, if an address of Ray is given; else here, texts and streams too."""
+    if options.address:
+        bulk_command(options, report)
+        return
+    if len(options.inputs) > 1:
+        raise HeedfulError("several inputs are for many workers", hint="add --ray local, or give one")
+    source = options.inputs[0] if options.inputs else None
+    translate_command(replace(options.translate, source=source, output=options.output), report)
 
 
 def bulk_command(options: BulkOptions, report: Reporter) -> None:
@@ -76,13 +88,6 @@ def bulk_command(options: BulkOptions, report: Reporter) -> None:
     if output.joined:
         shutil.rmtree(task.folder)
     _tell(task, records, report)
-
-
-def only_input(given: Sequence[Path]) -> Path | None:
-    """The input of a command without workers."""
-    if len(given) > 1:
-        raise HeedfulError("several inputs are for many workers", hint="add --ray local, or give one")
-    return given[0] if given else None
 
 
 # ---- what is given
