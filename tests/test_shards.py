@@ -236,6 +236,7 @@ def test_what_is_refused(quick_model: Path, tmp_path: Path) -> None:
         assert done.status == 1, words
         assert reason in done.err, words
     assert "add --ray local" in run_heedful("translate", quick_model, "-i", source, "-i", source).err
+    assert "belongs to --ray" in run_heedful("translate", quick_model, "A dog.", "--shard-lines", "9").err
     assert {path.name for path in full.iterdir()} <= {"letter.txt", "lock"}
 
 

@@ -67,6 +67,8 @@ def translate_files(options: BulkOptions, report: Reporter) -> None:
         return
     if len(options.inputs) > 1:
         raise HeedfulError("several inputs are for many workers", hint="add --ray local, or give one")
+    if options.shard_lines:
+        raise HeedfulError("--shard-lines belongs to --ray", hint="add --ray local, or leave it out")
     source = options.inputs[0] if options.inputs else None
     translate_command(replace(options.translate, source=source, output=options.output), report)
 

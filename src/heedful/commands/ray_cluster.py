@@ -69,10 +69,8 @@ def started(address: str, cores: int) -> Iterator[int]:
 
 def _surround(local: bool) -> None:
     """What Ray reads when it is imported, and the processes it starts; a user's own settings win."""
-    secret = {
-        "RAY_AUTH_MODE": "token",
-        "RAY_AUTH_TOKEN": uuid4().hex,
-    }  # or it would keep one in the home folder
+    # A secret of this run alone: else Ray would keep one in the home folder.
+    secret = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": uuid4().hex}
     for name, value in (_SURROUNDINGS | (_LOCAL_SURROUNDINGS | secret if local else {})).items():
         os.environ.setdefault(name, value)
 
