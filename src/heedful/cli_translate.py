@@ -9,7 +9,18 @@ from heedful.cli_corpus import Set
 from heedful.cli_family import Device, Engine, Glossary, Model, Quiet, To, With
 
 Source = Annotated[
-    Path | None, typer.Option("--input", "-i", help="A file: a text a line, or PO, TMX, XLIFF.")
+    list[Path] | None, typer.Option("--input", "-i", help="A file: a text a line, or PO, TMX, XLIFF.")
+]
+Ray = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Many workers, by Ray: local (this machine), auto (the cluster it is of), or HOST:PORT. "
+        "Then -i may be a folder or several files, and -o a folder.",
+    ),
+]
+ShardLines = Annotated[
+    int, typer.Option(min=0, help="With --ray: lines that a worker takes at a time, in windows of 2048.")
 ]
 Alignments = Annotated[
     bool, typer.Option("--alignments", help="TSV with a last column of word links, 0-0 1-2 ...")
@@ -46,7 +57,9 @@ def translate(
     mark: Mark = "",
     languages: Languages = "",
     engine: Engine = "auto",
-    workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2; 0 for all.")] = 0,
+    workers: Annotated[int, typer.Option(min=0, help="Cores for CTranslate2, or --ray; 0 for all.")] = 0,
+    ray: Ray = "",
+    shard_lines: ShardLines = 0,
     glossary: Glossary = None,
     glossary_mode: Annotated[str | None, typer.Option(help="auto, inline, constrain or split.")] = None,
     others: With = [],  # noqa: B006
@@ -60,27 +73,23 @@ def translate(
     heedful translate MODEL "A sentence."
     heedful translate MODEL -i in.txt -o out.txt
     heedful translate MODEL -i messages.po -o messages.de.po
+    heedful translate MODEL -i big.txt -o out.txt --ray local
     """
+    from heedful.commands.bulk import BulkOptions, translate_files
     from heedful.commands.documents import DocumentOptions
-    from heedful.commands.translate import TranslateOptions, translate_command
+    from heedful.commands.translate import TranslateOptions
     from heedful.progress import Reporter
 
-    given = {
-        "language": to,
-        "glossary_mode": glossary_mode,
-        "beam": beam,
-        "n_best": n_best,
-        "temperature": temperature,
-        "seed": seed,
-    }
-    search: dict[str, object] = {name: value for name, value in given.items() if value is not None}
+    search = _told(
+        language=to, glossary_mode=glossary_mode, beam=beam, n_best=n_best, temperature=temperature, seed=seed
+    )
     if sample:
         search["method"] = "sample"
     options = TranslateOptions(
         model,
         tuple(texts or ()),
-        source,
-        output,
+        None,
+        None,
         form,
         prefix,
         stream,
@@ -95,4 +104,9 @@ def translate(
         glossary,
         tuple(others),
     )
-    translate_command(options, Reporter(quiet=quiet))
+    files = BulkOptions(tuple(source or ()), output, ray, options, shard_lines)
+    translate_files(files, Reporter(quiet=quiet))
+
+
+def _told(**given: object) -> dict[str, object]:
+    return {name: value for name, value in given.items() if value is not None}

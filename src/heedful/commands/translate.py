@@ -1,35 +1,35 @@
 """``heedful translate``: texts, a file or a stream, line by line."""
 
-import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 from uuid import uuid4
 
-from heedful.bundle import PARTS, Bundle
 from heedful.commands.documents import DocumentOptions, translate_document
-from heedful.commands.options import engine_name, one_line, search_settings
+from heedful.commands.lines import (
+    FORMATS,
+    LineWork,
+    Treeless,
+    Wanted,
+    chosen_form,
+    tell_incomplete,
+    tell_treeless,
+)
+from heedful.commands.options import engine_name, search_settings
 from heedful.commands.resuming import by_column, by_field, by_order, of_file, resumed
-from heedful.corpora.filters import clean_sentence
 from heedful.corpora.formats import check_readable
 from heedful.corpora.lines import STANDARD_INPUT, count_lines, read_lines
 from heedful.corpora.terms import read_glossary
 from heedful.decoding.config import SearchConfig
 from heedful.documents.filling import Document
 from heedful.engines.base import Engine, Translation
-from heedful.engines.lines import translate_lines
 from heedful.errors import HeedfulError
 from heedful.files import check_writable
 from heedful.loading import load
 from heedful.progress import Reporter, Task
-from heedful.text.glossary import Glossary
-from heedful.text.links import pharaoh
-from heedful.text.trees import SHAPE, heads_fault
-
-FORMATS = ("text", "tsv", "jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TranslateOptions:
 
 def translate_command(options: TranslateOptions, report: Reporter) -> None:
     """Translate what is given; to standard output or a file."""
-    _check(options)
+    check_options(options)
     document = _document(options)
     for text in options.texts:
         if len(text) < 200 and Path(text).is_file():
@@ -76,101 +76,28 @@ def translate_command(options: TranslateOptions, report: Reporter) -> None:
     engine.bundle.language_tag(search.language)  # an error now, not after the first lines
     if document:
         report.say(f"engine: {engine.name}")
-        output = options.output and _place(options.output)
+        output = options.output and output_place(options.output)
         told = options.document or DocumentOptions()
         translate_document(document, engine, search, output, told, report, glossary)
         return
-    lines = _given(options, report)
-    treeless = _Treeless(engine.bundle)
-    if engine.bundle.config.model.trees:
-        lines = treeless.noted(lines)
+    treeless = Treeless(engine.bundle)
+    lines = treeless.noted(_given(options, report))
     if options.stream:
         _stream(engine, lines, search, options.prefix)
-        treeless.tell(report)
+        tell_treeless(report, treeless.found, treeless.lines, treeless.first)
         return
-    form = options.form or ("tsv" if search.n_best > 1 or options.scores or options.alignments else "text")
-    if form == "text" and (search.n_best > 1 or options.scores or options.alignments):
-        raise HeedfulError("--format text has room for a translation a line only", hint="use tsv or jsonl")
+    form = chosen_form(options.form, search, columns=options.scores or options.alignments)
     if options.source or not sys.stdout.isatty():
         report.say(f"engine: {engine.name}")
-    work = _Work(engine, search, options.prefix, form, options.alignments, glossary)
+    work = LineWork(engine, Wanted(search, options.prefix, form, options.alignments, glossary))
     write = _to_file if options.output else _to_screen
     incomplete, missing = write(work, lines, options, report)
-    treeless.tell(report)
-    if missing:
-        report.warn(f"{missing:,} translations lack a term of the glossary")
-    if incomplete:
-        report.warn(
-            f"{incomplete:,} translations stopped at the longest length "
-            "(source + search.extra_length tokens) before they ended"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """How lines are translated and written."""
-
-    engine: Engine
-    search: SearchConfig
-    prefix: str
-    form: str
-    alignments: bool
-    glossary: Glossary | None
-
-    @property
-    def details(self) -> bool:
-        return self.alignments or self.form == "jsonl"
-
-    def written(self, found: Iterable[Translation], file: TextIO, first: int = 0) -> tuple[int, int]:
-        """Write every translation; returns how many are incomplete, and how many lack a term."""
-        incomplete = missing = 0
-        for number, translation in enumerate(found, start=first + 1):
-            file.write(_written(number, translation, self.form, self.alignments))
-            file.flush()
-            incomplete += not translation.complete
-            missing += bool(translation.missing)
-        return incomplete, missing
-
-    def translated(self, lines: Iterable[str], *, waiting: bool) -> Iterator[Translation]:
-        return translate_lines(
-            self.engine,
-            lines,
-            self.search,
-            self.prefix,
-            details=self.details,
-            waiting=waiting,
-            glossary=self.glossary,
-        )
-
-
-class _Treeless:
-    """The lines that a model of trees gets without one, or with one that does not fit."""
-
-    def __init__(self, bundle: Bundle) -> None:
-        self.bundle, self.lines, self.found, self.first = bundle, 0, 0, ""
-
-    def noted(self, lines: Iterable[str]) -> Iterator[str]:
-        """The lines, without heads that do not fit."""
-        for number, line in enumerate(lines, start=1):
-            sentence, heads = self.bundle.source_parts(line)
-            fault = heads_fault(clean_sentence(sentence, self.bundle.config.normalize), heads)
-            self.lines += 1
-            if fault and sentence.strip():
-                self.found += 1
-                self.first = self.first or f"line {number:,}, {fault}"
-            yield sentence if fault else line
-
-    def tell(self, report: Reporter) -> None:
-        """Say how many there were."""
-        if self.found:
-            report.warn(
-                f"{self.found:,} of {self.lines:,} lines were translated without a tree, which this model "
-                f"has learned to read (first: {self.first}); a line is {SHAPE}"
-            )
+    tell_treeless(report, treeless.found, treeless.lines, treeless.first)
+    tell_incomplete(report, incomplete, missing)
 
 
 def _to_screen(
-    work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter
+    work: LineWork, lines: Iterator[str], options: TranslateOptions, report: Reporter
 ) -> tuple[int, int]:
     found: Iterable[Translation] = work.translated(lines, waiting=True)
     if not sys.stdout.isatty():  # a bar would mingle with the translations
@@ -179,7 +106,7 @@ def _to_screen(
 
 
 def _to_file(
-    work: _Work, lines: Iterator[str], options: TranslateOptions, report: Reporter
+    work: LineWork, lines: Iterator[str], options: TranslateOptions, report: Reporter
 ) -> tuple[int, int]:
     """Into a file that gets its name when it is whole; of an input file the work can go on after a kill."""
     assert options.output is not None
@@ -187,17 +114,12 @@ def _to_file(
     lasting = source is not None and source.is_file()
     identity = {
         "input": of_file(source) if lasting and source else uuid4().hex,
-        "model": [of_file(model / name) for model in options.models for name in PARTS],
-        "engine": work.engine.name,
-        "search": json.loads(work.search.model_dump_json()),
-        "prefix": work.prefix,
-        "format": [work.form, work.alignments],
-        "glossary": work.glossary.entries if work.glossary else (),
+        **work.wanted.identity(options.models, work.engine.name),
     }
-    number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.form]
+    number = {"text": by_order, "tsv": by_column, "jsonl": by_field}[work.wanted.form]
     total = count_lines(source) if lasting and source else None
     with (
-        resumed(_place(options.output), identity, number, report) as (file, done),
+        resumed(output_place(options.output), identity, number, report) as (file, done),
         report.task("translating", total, done, "lines") as task,
     ):
         found = work.translated(islice(lines, done, None), waiting=not lasting)
@@ -218,7 +140,7 @@ def _given(options: TranslateOptions, report: Reporter) -> Iterator[str]:
     return _lines(options.source or STANDARD_INPUT, report)
 
 
-def _check(options: TranslateOptions) -> None:
+def check_options(options: TranslateOptions) -> None:
     """What can be known to be wrong before the model is loaded."""
     told = options.search or {}
     if options.form and options.form not in FORMATS:
@@ -239,8 +161,8 @@ def _check(options: TranslateOptions) -> None:
     if options.source:
         check_readable(options.source)
     if options.output:
-        check_writable(_place(options.output))
-        if options.source and _place(options.output) == options.source.resolve():
+        check_writable(output_place(options.output))
+        if options.source and output_place(options.output) == options.source.resolve():
             raise HeedfulError("--output would overwrite --input", hint="name another file")
 
 
@@ -269,7 +191,7 @@ def _document(options: TranslateOptions) -> Document | None:
     return read(options.source)
 
 
-def _place(output: Path) -> Path:
+def output_place(output: Path) -> Path:
     """Where a link leads: renaming a file onto the link itself would leave a file instead of it."""
     try:
         place = output.resolve()
@@ -292,37 +214,3 @@ def _stream(engine: Engine, lines: Iterable[str], search: SearchConfig, prefix: 
         for part in engine.stream(line, search, prefix):
             print(part, end="", flush=True)
         print(flush=True)
-
-
-def _written(number: int, translation: Translation, form: str, alignments: bool) -> str:
-    if form == "text":
-        return " ".join(translation.text.splitlines()) + "\n"
-    if form == "jsonl":
-        return json.dumps(_as_json(number, translation), ensure_ascii=False) + "\n"
-    return "".join(
-        f"{number}\t{rank}\t{alternative.score:.4f}\t{one_line(alternative.text)}"
-        + (f"\t{pharaoh(alternative.alignment)}" if alignments else "")
-        + "\n"
-        for rank, alternative in enumerate(translation.alternatives, start=1)
-    )
-
-
-def _as_json(number: int, translation: Translation) -> dict[str, Any]:
-    return {
-        "line": number,
-        "source": translation.source,
-        "complete": translation.complete,
-        "segments": translation.segments,
-        "missing_terms": translation.missing,
-        "translations": [
-            {
-                "text": alternative.text,
-                "score": alternative.score,
-                "log_probability": alternative.log_probability,
-                "tokens": alternative.tokens,
-                "token_log_probabilities": alternative.token_log_probabilities,
-                "alignment": alternative.alignment,
-            }
-            for alternative in translation.alternatives
-        ],
-    }

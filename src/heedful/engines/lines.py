@@ -7,22 +7,41 @@ and a quick one (a file) gets large windows. Lines that are the same in a window
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from typing import Protocol
 
 from heedful.decoding.config import SearchConfig
-from heedful.engines.base import Engine, Translation
+from heedful.engines.base import Translation
 from heedful.text.glossary import Glossary
 
 WINDOW = 2048
 """Lines sorted by length and translated together at most."""
 
 
+class LineEngine(Protocol):
+    """What is needed of an engine here."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def windows_at_once(self) -> int: ...
+    def translate(
+        self,
+        texts: Sequence[str],
+        search: SearchConfig | None = None,
+        prefixes: Sequence[str] | None = None,
+        *,
+        details: bool = False,
+        glossary: Glossary | None = None,
+    ) -> list[Translation]: ...
+
+
 def translate_lines(
-    engine: Engine,
+    engine: LineEngine,
     lines: Iterable[str],
     search: SearchConfig | None = None,
     prefix: str = "",
