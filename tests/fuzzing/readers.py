@@ -1,0 +1,6 @@
+"""Every reader that takes something from outside or back from disk."""
+
+from tests.fuzzing.corpus_readers import CORPORA
+from tests.fuzzing.model_readers import MODELS
+
+READERS = [*CORPORA, *MODELS]
