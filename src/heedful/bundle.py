@@ -261,7 +261,7 @@ def _read_config(folder: Path) -> BundleConfig:
         )
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint="copy the model folder again") from None
     found = settings.get("format") if isinstance(settings, dict) else None
     if not isinstance(found, int):

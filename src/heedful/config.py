@@ -47,7 +47,7 @@ def read_toml(path: Path) -> Settings:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise HeedfulError(f"cannot read recipe {path}: {error.strerror}", hint="check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, too many digits, or nested too deeply
         raise HeedfulError(
             f"recipe {path} is not valid TOML: {error}",
             hint='write [section], then name = "value", a line each',
@@ -94,7 +94,7 @@ def parsed_overrides(assignments: Iterable[str]) -> Settings:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):  # too many digits, or nested too deeply: whoever wants it will say so
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 

@@ -279,7 +279,7 @@ def damaged(draw: DrawFn, seeds: Sequence[bytes], fragments: Sequence[bytes] = (
     """A valid file with some mutations of its bytes, or nothing but noise."""
     data = draw(st.sampled_from(seeds))
     mutations = [*BYTES, *([_inserted([*fragments, *_HOSTILE])] * len(BYTES) if fragments else [])]
-    for _ in range(draw(st.integers(1, 5))):
+    for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 5]))):
         if not data:
             break
         data = draw(st.sampled_from(mutations))(draw, data)
@@ -368,8 +368,18 @@ def json_file(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:
 
 def safetensors_file(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:
     """Files of tensors whose header lies, or whose bytes are damaged."""
-    headers = st.sampled_from(seeds).flatmap(_changed_header)
-    return headers | headers | damaged(seeds) | noise()
+    headers, numbers = st.sampled_from(seeds).flatmap(_changed_header), st.sampled_from(seeds).flatmap(_numbers)
+    return headers | headers | numbers | damaged(seeds) | noise()
+
+
+@st.composite
+def _numbers(draw: DrawFn, seed: bytes) -> bytes:
+    """The header as it is, and other numbers."""
+    (size,) = struct.unpack_from("<Q", seed)
+    head, data = seed[: 8 + size], seed[8 + size :]
+    for _ in range(draw(st.integers(1, 20))):
+        data = draw(st.sampled_from([_flip, _number]))(draw, data)[: len(data)]
+    return head + data
 
 
 @st.composite

@@ -70,9 +70,7 @@ def _members(
     archive: zipfile.ZipFile, given: Input, reading: Reading
 ) -> tuple[list[str], tuple[str, str] | None]:
     """Files of pairs, and two parallel files, in the order of the wanted languages."""
-    names = [
-        info.filename for info in archive.infolist() if not info.is_dir() and not _is_paper(info.filename)
-    ]
+    names = [name for name in archive.namelist() if _is_file(name) and not _is_paper(name)]
     single = [name for name in names if _format(archive, given, name)]
     pair = _parallel([name for name in names if name not in single], reading.languages)
     if not single and pair is None:
@@ -85,6 +83,11 @@ def _cure(names: list[str]) -> str:
     if "content.xml" in names or "xl/workbook.xml" in names:
         return "this is a spreadsheet or a text document: save it as CSV"
     return "two parallel files in it must be named alike, such as X.en-de.en and X.en-de.de"
+
+
+def _is_file(name: str) -> bool:
+    """No folder, and nothing without a name of its own."""
+    return bool(PurePosixPath(name).name) and not name.endswith("/")
 
 
 def _is_paper(name: str) -> bool:

@@ -35,7 +35,9 @@ def import_marian(path: Path, languages: tuple[str, str] | None = None, *, allow
         model = _model(folder, config, tokenizer, allow_bin=allow_bin)
         card = folder / files.CARD
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    longest = settings.get("model_max_length", LONGEST)
+    longest = settings.get("model_max_length", LONGEST)  # 1e30 for no limit
+    if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest >= 1:
+        refuse("model_max_length", longest, "that is no number of tokens")
     return Bundle(
         BundleConfig(
             languages=tokenizer.languages,

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from heedful.bundle import BundleConfig
 from heedful.corpora.filters import CleaningConfig, Pair, cleaned_pairs
@@ -122,7 +122,13 @@ def prepare(
 
 def load_prepared(folder: Path) -> Prepared:
     """What ``prepare`` has finished."""
-    finished = read_json(folder / "prepared.json", DAMAGED)
+    try:
+        return _loaded(folder, read_json(folder / "prepared.json", DAMAGED))
+    except (TypeError, ValueError) as error:
+        raise HeedfulError(f"the prepared corpus in {folder} is damaged: {error}", hint=DAMAGED) from None
+
+
+def _loaded(folder: Path, finished: dict[str, Any]) -> Prepared:
     validation = list(cleaned_pairs(folder / "validation.tsv"))
     if not ({"config", "summary"} <= finished.keys() and validation):
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
@@ -134,8 +140,8 @@ def load_prepared(folder: Path) -> Prepared:
         PairTokenizer.load(folder / "tokenizer.json"),
         store,
         validation,
-        finished["summary"],
-        Mixture(tuple(sizes), tuple(finished.get("shares", [0.0]))),
+        [str(line) for line in finished["summary"]],
+        Mixture(tuple(map(int, sizes)), tuple(map(float, finished.get("shares", [0.0])))),
         tuple((one, other) for one, other in finished.get("directions", ())),
         tuple((one, other) for one, other in finished.get("examined", ())),
         BundleConfig.checked(start) if start else None,

@@ -129,7 +129,7 @@ def read_run(folder: Path) -> Begun:
         )
         inputs = Inputs(training, validation, languages, plain, trees, reading, *parts)
         return Begun(inputs, settings, told, int(run["threads"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
 
