@@ -94,7 +94,10 @@ def parsed_overrides(assignments: Iterable[str]) -> Settings:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except (ValueError, RecursionError):  # too many digits, or nested too deeply: whoever wants it will say so
+    except (
+        ValueError,
+        RecursionError,
+    ):  # too many digits, or nested too deeply: whoever wants it will say so
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 

@@ -15,7 +15,7 @@ from heedful.corpora.formats import check_inputs, languages_of, read_pairs, read
 from heedful.corpora.locale_folders import Wanted, catalogues
 from heedful.corpora.reading import Reading, ReadingConfig, Record
 from heedful.corpora.terms import read_glossary
-from heedful.corpora.writing import WRITERS, fitting, write_pairs
+from heedful.corpora.writing import WRITERS, fitting
 from heedful.decoding.config import SearchConfig
 from heedful.documents.recognition import recognised
 from heedful.errors import HeedfulError
@@ -172,32 +172,32 @@ def _mo() -> bytes:
 
 
 PO = (
-    'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: fr\\n"\n'
-    '"Plural-Forms: nplurals=2; plural=(n > 1);\\n"\n\n'
-    '# a comment\n#: main.c:5\n#, c-format\nmsgid "%d dog"\nmsgid_plural "%d dogs"\n'
-    'msgstr[0] ""\nmsgstr[1] ""\n\n'
-    '#, fuzzy\n#| msgid "Old"\nmsgctxt "menu"\nmsgid "_Open <b>file</b>"\nmsgstr "Ouvrir"\n\n'
-    'msgid ""\n"Long\\n"\n"text\\n"\nmsgstr ""\n\n#~ msgid "gone"\n#~ msgstr "parti"\n'
-).encode()
+    b'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: fr\\n"\n'
+    b'"Plural-Forms: nplurals=2; plural=(n > 1);\\n"\n\n'
+    b'# a comment\n#: main.c:5\n#, c-format\nmsgid "%d dog"\nmsgid_plural "%d dogs"\n'
+    b'msgstr[0] ""\nmsgstr[1] ""\n\n'
+    b'#, fuzzy\n#| msgid "Old"\nmsgctxt "menu"\nmsgid "_Open <b>file</b>"\nmsgstr "Ouvrir"\n\n'
+    b'msgid ""\n"Long\\n"\n"text\\n"\nmsgstr ""\n\n#~ msgid "gone"\n#~ msgstr "parti"\n'
+)
 TMX = (
-    '<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4"><header srclang="en" datatype="plaintext"/>'
-    '<body><tu tuid="1"><tuv xml:lang="en"><seg>A <bpt i="1">&lt;b></bpt>dog<ept i="1"/>.</seg></tuv></tu>'
-    '<tu><note>n</note><tuv xml:lang="en"><seg>Cat</seg></tuv><tuv xml:lang="fr"><seg>Chat</seg></tuv></tu>'
-    "</body></tmx>\n"
-).encode()
+    b'<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4"><header srclang="en" datatype="plaintext"/>'
+    b'<body><tu tuid="1"><tuv xml:lang="en"><seg>A <bpt i="1">&lt;b></bpt>dog<ept i="1"/>.</seg></tuv></tu>'
+    b'<tu><note>n</note><tuv xml:lang="en"><seg>Cat</seg></tuv><tuv xml:lang="fr"><seg>Chat</seg></tuv></tu>'
+    b"</body></tmx>\n"
+)
 XLIFF_1 = (
-    '<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" '
-    'target-language="fr" original="a" datatype="plaintext"><body><trans-unit id="1"><source>A <g id="1">dog'
-    '</g><x id="2"/></source></trans-unit><trans-unit id="2"><source>Cat. Dog.</source><seg-source>'
-    '<mrk mtype="seg" mid="0">Cat.</mrk> <mrk mtype="seg" mid="1">Dog.</mrk></seg-source><target state="new">'
-    '<mrk mtype="seg" mid="0">Chat.</mrk> <mrk mtype="seg" mid="1"/></target></trans-unit></body></file></xliff>'
-).encode()
+    b'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" '
+    b'target-language="fr" original="a" datatype="plaintext"><body><trans-unit id="1"><source>A <g id="1">dog'
+    b'</g><x id="2"/></source></trans-unit><trans-unit id="2"><source>Cat. Dog.</source><seg-source>'
+    b'<mrk mtype="seg" mid="0">Cat.</mrk> <mrk mtype="seg" mid="1">Dog.</mrk></seg-source><target state="new">'
+    b'<mrk mtype="seg" mid="0">Chat.</mrk> <mrk mtype="seg" mid="1"/></target></trans-unit></body></file></xliff>'
+)
 XLIFF_2 = (
-    '<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="fr"><file id="f">'
-    '<unit id="u"><originalData><data id="d">x</data></originalData><segment><source>A <pc id="1">dog</pc>'
-    '<ph id="2" dataRef="d"/><cp hex="0001"/></source></segment><ignorable><source> </source></ignorable>'
-    '<segment state="translated"><source>Cat</source><target>Chat</target></segment></unit></file></xliff>'
-).encode()
+    b'<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="fr"><file id="f">'
+    b'<unit id="u"><originalData><data id="d">x</data></originalData><segment><source>A <pc id="1">dog</pc>'
+    b'<ph id="2" dataRef="d"/><cp hex="0001"/></source></segment><ignorable><source> </source></ignorable>'
+    b'<segment state="translated"><source>Cat</source><target>Chat</target></segment></unit></file></xliff>'
+)
 HEADS = b"The dog sleeps\tLe chien dort\t2 3 0\nShe sleeps\tElle dort\t2 0\n"
 LINKS = b"The dog sleeps\t1-0 2-1\nShe sleeps\t0-1\n"
 GLOSSARY = b"# terms\nsource\ttarget\tnote\ndog\tchien\tn\nBig Cat\tlion\n50 %\tmoiti\xc3\xa9\n"
@@ -270,7 +270,7 @@ CORPORA = [
     ),
     _corpus("pairs: TSV", "pairs.tsv", _tsv(), TABLE),
     _corpus("pairs: JSONL", "pairs.jsonl", _written("jsonl"), TABLE),
-    _corpus("pairs: CSV", "pairs.csv", _written("csv"), TABLE, b"id;source;target\n1;a;b\n2;\"c\n;\";d\n"),
+    _corpus("pairs: CSV", "pairs.csv", _written("csv"), TABLE, b'id;source;target\n1;a;b\n2;"c\n;";d\n'),
     _corpus("pairs: by content", "pairs", _tsv(), [*TABLE, *MARKUP, *CATALOGUE], _written("jsonl"), PO, TMX),
     _corpus("pairs: TMX", "pairs.tmx", _written("tmx"), MARKUP, TMX),
     _corpus("pairs: XLIFF 1", "pairs.xlf", _written("xliff"), MARKUP, XLIFF_1),

@@ -119,7 +119,9 @@ def bundle() -> Bundle:
     }
     torch.manual_seed(3)
     config = ModelConfig.checked(shape)
-    return Bundle(BundleConfig(languages=("en", "fr"), model=config), words, new_model(config).eval(), "# Card\n")
+    return Bundle(
+        BundleConfig(languages=("en", "fr"), model=config), words, new_model(config).eval(), "# Card\n"
+    )
 
 
 @cache

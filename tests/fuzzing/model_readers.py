@@ -50,6 +50,7 @@ from tests.fuzzing.mutations import (
 )
 from tests.fuzzing.outcomes import Reader
 
+
 class _Silent(Reporter):
     """Says nothing, not even warnings."""
 
@@ -216,7 +217,15 @@ def _read_rows(folder: Path) -> None:
 
 
 def _write_rows(folder: Path) -> None:
-    row = {"name": "teacher", "beam": 4, "bleu": 3.5, "sentences_per_second": 2.0, "parameters": 5, "engine": "e", "pairs": 9}
+    row = {
+        "name": "teacher",
+        "beam": 4,
+        "bleu": 3.5,
+        "sentences_per_second": 2.0,
+        "parameters": 5,
+        "engine": "e",
+        "pairs": 9,
+    }
     (folder / "report.json").write_text(json.dumps([row, row]))
 
 
@@ -269,7 +278,9 @@ _store = _of("token store", _write_store, _read_store)
 
 MODELS = [
     *(
-        Reader(f"tokenizer: {kind}", "tokenizer.json", _write_tokenizer(kind), _read_tokenizer, json_file, slow=2)
+        Reader(
+            f"tokenizer: {kind}", "tokenizer.json", _write_tokenizer(kind), _read_tokenizer, json_file, slow=2
+        )
         for kind in ("bpe", "unigram", "word", "character")
     ),
     _model("config.json", json_file, 4),
@@ -302,7 +313,9 @@ MODELS = [
     _store("store/source.offsets", binary),
     _store("store/target.offsets", binary),
     Reader("run: run.json", "training/run.json", examples.run_folder, _read_run, json_file),
-    Reader("run: prepared.json", f"{DATA}/prepared.json", examples.run_folder, _read_prepared, json_file, slow=4),
+    Reader(
+        "run: prepared.json", f"{DATA}/prepared.json", examples.run_folder, _read_prepared, json_file, slow=4
+    ),
     Reader(
         "run: validation.tsv",
         f"{DATA}/validation.tsv",
@@ -311,7 +324,9 @@ MODELS = [
         lambda seeds: lines(seeds, [b"\t"]),
         slow=4,
     ),
-    Reader("run: arithmetic.json", "training/arithmetic.json", examples.run_folder, _read_arithmetic, json_file),
+    Reader(
+        "run: arithmetic.json", "training/arithmetic.json", examples.run_folder, _read_arithmetic, json_file
+    ),
     Reader("run: metrics.jsonl", "training/metrics.jsonl", examples.run_folder, _read_metrics, _metrics),
     Reader(
         "snapshot",
@@ -321,7 +336,9 @@ MODELS = [
         safetensors_file,
         slow=4,
     ),
-    Reader("record: header", "record.safetensors", examples.record_file, _read_record, safetensors_file, slow=8),
+    Reader(
+        "record: header", "record.safetensors", examples.record_file, _read_record, safetensors_file, slow=8
+    ),
     Reader(
         "record: manifest",
         "record.safetensors",
@@ -330,7 +347,15 @@ MODELS = [
         lambda seeds: safetensors_metadata(seeds, "heedful"),
         slow=8,
     ),
-    _bulk("partial JSONL", "out.jsonl.partial", JSON_LINE, b"{}\n", b"[]\n", b'{"line": []}\n', b'{"line": 1e999}\n'),
+    _bulk(
+        "partial JSONL",
+        "out.jsonl.partial",
+        JSON_LINE,
+        b"{}\n",
+        b"[]\n",
+        b'{"line": []}\n',
+        b'{"line": 1e999}\n',
+    ),
     _bulk("partial TSV", "out.tsv.partial", TSV_LINE, b"\t", b"-5\ta\n", b"999999999\ta\n"),
     _bulk("mark", "out.tsv.partial.json", TSV_LINE),
     Reader("distillation: report.json", "report.json", _write_rows, _read_rows, json_file),

@@ -88,7 +88,7 @@ HOSTILE_VALUES: tuple[Any, ...] = (
 )
 """What may stand where another JSON value should."""
 MARKUP = (
-    b"<!DOCTYPE a [<!ENTITY e \"ha\">]>",
+    b'<!DOCTYPE a [<!ENTITY e "ha">]>',
     b'<!ENTITY x SYSTEM "file:///etc/passwd">',
     b"&e;",
     b"&#0;",
@@ -276,8 +276,11 @@ def _inserted(fragments: Sequence[bytes]) -> Mutation:
 
 @st.composite
 def damaged(draw: DrawFn, seeds: Sequence[bytes], fragments: Sequence[bytes] = ()) -> bytes:
-    """A valid file with some mutations of its bytes, or nothing but noise."""
-    data = draw(st.sampled_from(seeds))
+    """A valid file with some mutations of its bytes, and with fragments put in."""
+    return _damaged(draw, draw(st.sampled_from(seeds)), fragments)
+
+
+def _damaged(draw: DrawFn, data: bytes, fragments: Sequence[bytes] = ()) -> bytes:
     mutations = [*BYTES, *([_inserted([*fragments, *_HOSTILE])] * len(BYTES) if fragments else [])]
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 5]))):
         if not data:
@@ -368,7 +371,10 @@ def json_file(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:
 
 def safetensors_file(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:
     """Files of tensors whose header lies, or whose bytes are damaged."""
-    headers, numbers = st.sampled_from(seeds).flatmap(_changed_header), st.sampled_from(seeds).flatmap(_numbers)
+    headers, numbers = (
+        st.sampled_from(seeds).flatmap(_changed_header),
+        st.sampled_from(seeds).flatmap(_numbers),
+    )
     return headers | headers | numbers | damaged(seeds) | noise()
 
 
@@ -428,6 +434,9 @@ NAMES = (
 )
 
 
+SIGNATURES = (b"PK\x01\x02", b"PK\x05\x06", b"PK\x03\x04")
+
+
 @st.composite
 def archive(draw: DrawFn, members: Sequence[tuple[str, bytes]]) -> bytes:
     """A zip of members, some damaged or under odd names; the archive itself may be damaged as well."""
@@ -436,7 +445,8 @@ def archive(draw: DrawFn, members: Sequence[tuple[str, bytes]]) -> bytes:
     with zipfile.ZipFile(file, "w", draw(kinds)) as packed:
         for name, data in members:
             wished = draw(st.sampled_from([name] * 10 + [*NAMES]))
-            content = draw(st.just(data) | damaged([data])) if data else data
+            content = _damaged(draw, data) if data and draw(st.booleans()) else data
             packed.writestr(zipfile.ZipInfo(wished), content)
     data = file.getvalue()
-    return draw(st.just(data) | damaged([data]) | damaged([data], [b"PK\x01\x02", b"PK\x05\x06", b"PK\x03\x04"]))
+    kind = draw(st.sampled_from(["whole", "damaged", "joined"]))
+    return data if kind == "whole" else _damaged(draw, data, SIGNATURES if kind == "joined" else ())

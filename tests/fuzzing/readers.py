@@ -2,5 +2,6 @@
 
 from tests.fuzzing.corpus_readers import CORPORA
 from tests.fuzzing.model_readers import MODELS
+from tests.fuzzing.requests import REQUESTS
 
-READERS = [*CORPORA, *MODELS]
+READERS = [*CORPORA, *MODELS, *REQUESTS]

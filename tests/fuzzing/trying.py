@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from heedful.errors import HeedfulError
 from tests.fuzzing.outcomes import HangError, Outcome, OutsideError, Reader, outcome
 
 CRASHES = (Exception, HangError, OutsideError)
@@ -20,6 +19,7 @@ class Tally:
     name: str
     accepted: int = 0
     refused: int = 0
+    crashed: int = 0
     crashes: dict[str, bytes] = field(default_factory=dict)
     """The smallest input of each, by what was raised where."""
 
@@ -27,8 +27,6 @@ class Tally:
     def inputs(self) -> int:
         """How many were tried."""
         return self.accepted + self.refused + self.crashed
-
-    crashed: int = 0
 
     def add(self, found: Outcome) -> None:
         """Count what was no crash."""
@@ -61,7 +59,7 @@ def prepared(reader: Reader, folder: Path) -> list[bytes]:
     return seeds
 
 
-def try_all(reader: Reader, folder: Path, examples: int, *, seconds: float = 0) -> Tally:
+def try_all(reader: Reader, folder: Path, examples: int) -> Tally:
     """Very many inputs; crashes are counted, and none ends it."""
     seeds, tally = prepared(reader, folder), Tally(reader.name)
 
@@ -96,6 +94,3 @@ def run(
         suppress_health_check=list(HealthCheck),
     )
     chosen(given(reader.inputs(seeds))(attempt))()
-
-
-__all__ = ["HeedfulError", "Tally", "prepared", "try_all", "try_some"]

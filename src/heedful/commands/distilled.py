@@ -1,6 +1,5 @@
 """How a student compares with its teacher: BLEU on real pairs, and speed, measured in the same run."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -4,7 +4,10 @@ Members are read where they are, nothing is unpacked to disk, and no more is unp
 """
 
 import io
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
@@ -17,6 +20,18 @@ from heedful.errors import HeedfulError
 
 ReadInput = Callable[[Input, Reading], Iterator[Record]]
 ReadParallel = Callable[[Input, Input], Iterator[Record]]
+DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What zipfile raises over an archive that is damaged, or packed in a way that it does not know."""
 UNSUSPICIOUS = 1 << 26
 """Bytes that any member may unpack to."""
 MOST_SHRUNK = 200
@@ -60,7 +75,7 @@ def _archive(given: Input) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(given.stream) as archive:
             yield archive
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except DAMAGED_ZIP as error:
         raise HeedfulError(
             f"{given.name} cannot be unpacked: {error}", hint="fetch or pack it again"
         ) from None

@@ -250,7 +250,7 @@ def _read_summary(folder: Path) -> StoreSummary:
         raise _damaged(folder, f"cannot read {SUMMARY_NAME}: {error}") from None
     try:
         settings = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _damaged(folder, f"{SUMMARY_NAME} is not JSON") from None
     if not isinstance(settings, dict):
         raise _damaged(folder, f"{SUMMARY_NAME} is not a JSON object")

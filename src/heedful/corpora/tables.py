@@ -80,14 +80,14 @@ def _lines(given: Input, reading: Reading) -> Iterator[str]:
         try:
             line = raw.decode(encoding, "replace" if reading.skips else "strict")
             yield line.removeprefix("\ufeff") if number == 1 else line
-        except LookupError:
-            raise HeedfulError(
-                f"there is no encoding {encoding!r}", hint="it may be utf-8, cp1252, utf-16 and the like"
-            ) from None
         except UnicodeDecodeError:
             raise HeedfulError(
                 f"{given.name}, line {number:,}: this is not {encoding}",
                 hint="save it as UTF-8, or say what it is: --set reading.encoding=cp1252",
+            ) from None
+        except (LookupError, UnicodeError):  # what is no character set (base64, idna) has errors of its own
+            raise HeedfulError(
+                f"there is no encoding {encoding!r}", hint="it may be utf-8, cp1252, utf-16 and the like"
             ) from None
 
 
