@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
+FOREIGN_WEIGHTS = "the weights do not belong to this config.json: copy the model folder again"
+SUSPICIOUS = 8
+"""Times as many numbers as a file of weights has: what a config.json asks for is then looked at first."""
 PARTS = ("config.json", "tokenizer.json", WEIGHTS)
 """Files of the folder that decide what becomes of a text."""
 
@@ -100,14 +103,10 @@ class UnreadModel:
             return self._read
 
     def _new(self) -> "Predictor":
-        from heedful.model.family import new_model
-
-        model = new_model(self.config)
         tensors = read_tensors(self.folder / WEIGHTS)
         if self._state() != self._seen:
             raise HeedfulError(f"the weights of {self.folder} have changed meanwhile", hint="start again")
-        load_parameters(model, tensors, self.folder)
-        return model.to(self.device).eval()
+        return model_of(self.config, tensors, self.folder).to(self.device).eval()
 
     def _state(self) -> tuple[int, int, int]:
         found = _weights_file(self.folder / WEIGHTS).stat()
@@ -279,21 +278,50 @@ def named_parameters(model: "Predictor") -> "dict[str, Tensor]":
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
 
 
+def model_of(config: ModelConfig, tensors: "Mapping[str, Tensor]", origin: Path) -> "Predictor":
+    """The model of this shape with these weights; a shape that they do not fit takes no memory."""
+    import torch
+
+    from heedful.model.family import new_model
+
+    if _most_numbers(config) > SUSPICIOUS * sum(tensor.numel() for tensor in tensors.values()):
+        if config.encoder_layers + config.decoder_layers > len(tensors):
+            raise HeedfulError(f"weights of {origin}: there are fewer than layers", hint=FOREIGN_WEIGHTS)
+        with torch.device("meta"):  # shapes without numbers; it takes a second to be ready
+            _check_parameters(new_model(config), tensors, origin)
+    model = new_model(config)
+    load_parameters(model, tensors, origin)
+    return model
+
+
+def _most_numbers(config: ModelConfig) -> int:
+    """More than any model of this shape has, roughly."""
+    rows = config.source_vocabulary + 2 * config.target_vocabulary + 2 * config.longest * config.ends
+    layer = 12 * config.width * config.width + 3 * config.width * config.feed_forward_width
+    sums = config.longest * config.projected_length if config.encoder_attention == "linformer" else 0
+    layers = config.encoder_layers + config.decoder_layers
+    return rows * config.width + layers * (layer + sums + config.relative_distance * config.width)
+
+
 def load_parameters(model: "Predictor", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     """Put the tensors in, each in its place and shape; anything missing or extra is an error."""
     import torch
 
+    _check_parameters(model, tensors, origin)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(tensors[name])
+
+
+def _check_parameters(model: "Predictor", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     wanted = dict(model.named_parameters())
-    damaged = "the weights do not belong to this config.json: copy the model folder again"
     odd = sorted(wanted.keys() ^ tensors.keys())
     if odd:
-        raise HeedfulError(f"weights of {origin}: {odd[0]!r} is missing or too much", hint=damaged)
-    with torch.no_grad():
-        for name, parameter in wanted.items():
-            if parameter.shape != tensors[name].shape:
-                shapes = f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
-                raise HeedfulError(f"weights of {origin}: {name!r} has shape {shapes}", hint=damaged)
-            parameter.copy_(tensors[name])
+        raise HeedfulError(f"weights of {origin}: {odd[0]!r} is missing or too much", hint=FOREIGN_WEIGHTS)
+    for name, parameter in wanted.items():
+        if parameter.shape != tensors[name].shape:
+            shapes = f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
+            raise HeedfulError(f"weights of {origin}: {name!r} has shape {shapes}", hint=FOREIGN_WEIGHTS)
 
 
 def _weights_file(path: Path) -> Path:

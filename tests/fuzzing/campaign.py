@@ -2,8 +2,9 @@
 
     python -m tests.fuzzing.campaign [INPUTS OF A QUICK READER] [PART OF A NAME]
 
-The readers run in a child process whose memory is bounded: a file that claims to be huge must not be believed.
-One that brings the whole process down (a fault of a library in C) is counted as a crash, and the next goes on.
+The readers run in a child process whose memory is bounded: a file that claims to be huge must not be
+believed. One that brings the whole process down (a fault of a library in C) is counted as a crash, and the
+next goes on.
 """
 
 import contextlib
@@ -20,6 +21,8 @@ from typing import Any
 
 MEMORY = 6 << 30
 """Bytes of address space; PyTorch alone takes a half of it."""
+QUICK = Path("/dev/shm")
+"""A disk in memory: readers that write sync their files, which would take most of the time."""
 COLUMNS = f"{'reader':36} {'inputs':>8} {'accepted':>9} {'refused':>8} {'crashes':>8} {'seconds':>8}"
 
 
@@ -43,8 +46,10 @@ def _child(names: Sequence[str], inputs: int) -> list[dict[str, Any]]:
     """What a child reports of these readers, as far as it comes."""
     words = [sys.executable, "-W", "ignore", "-m", "tests.fuzzing.campaign", "--child", str(inputs), *names]
     rows: list[dict[str, Any]] = []
-    log = tempfile.TemporaryFile("w+")
-    with log, subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as child:
+    with (
+        tempfile.TemporaryFile("w+") as log,
+        subprocess.Popen(words, stdout=subprocess.PIPE, stderr=log, text=True) as child,
+    ):
         assert child.stdout
         for text in child.stdout:
             rows.append(json.loads(text))
@@ -84,7 +89,7 @@ def _work(inputs: int, names: Sequence[str]) -> None:
         if reader.name not in names:
             continue
         started = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(dir=QUICK if QUICK.is_dir() else None) as folder:
             tally = try_all(reader, Path(folder) / "folder", max(20, inputs // reader.slow))
         told = {
             "name": reader.name,

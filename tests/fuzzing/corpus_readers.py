@@ -189,12 +189,13 @@ XLIFF_1 = (
     b'<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><file source-language="en" '
     b'target-language="fr" original="a" datatype="plaintext"><body><trans-unit id="1"><source>A <g id="1">dog'
     b'</g><x id="2"/></source></trans-unit><trans-unit id="2"><source>Cat. Dog.</source><seg-source>'
-    b'<mrk mtype="seg" mid="0">Cat.</mrk> <mrk mtype="seg" mid="1">Dog.</mrk></seg-source><target state="new">'
-    b'<mrk mtype="seg" mid="0">Chat.</mrk> <mrk mtype="seg" mid="1"/></target></trans-unit></body></file></xliff>'
+    b'<mrk mtype="seg" mid="0">Cat.</mrk> <mrk mtype="seg" mid="1">Dog.</mrk></seg-source>'
+    b'<target state="new"><mrk mtype="seg" mid="0">Chat.</mrk> <mrk mtype="seg" mid="1"/></target>'
+    b"</trans-unit></body></file></xliff>"
 )
 XLIFF_2 = (
-    b'<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="fr"><file id="f">'
-    b'<unit id="u"><originalData><data id="d">x</data></originalData><segment><source>A <pc id="1">dog</pc>'
+    b'<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="fr">'
+    b'<file id="f"><unit id="u"><originalData><data id="d">x</data></originalData><segment><source>A <pc id="1">dog</pc>'
     b'<ph id="2" dataRef="d"/><cp hex="0001"/></source></segment><ignorable><source> </source></ignorable>'
     b'<segment state="translated"><source>Cat</source><target>Chat</target></segment></unit></file></xliff>'
 )

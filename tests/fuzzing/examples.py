@@ -1,4 +1,4 @@
-"""Valid files to start from, as the project itself writes them: small, so that thousands are read in minutes."""
+"""Valid files to start from, as the project itself writes them; small, so that thousands are read in time."""
 
 import shutil
 import tempfile

@@ -1,7 +1,7 @@
 """Damaged and hostile files, made of valid ones: bytes flipped, cut and joined, numbers and types exchanged.
 
-Each strategy gives bytes. What a format is made of decides how it is damaged: JSON value by value, safetensors
-by its header, text by fragments that readers stumble over, everything by its bytes.
+Each strategy gives bytes. What a format is made of decides how it is damaged: JSON value by value,
+safetensors by its header, text by fragments that readers stumble over, everything by its bytes.
 """
 
 import copy
@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import struct
+import warnings
 import zipfile
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -442,7 +443,8 @@ def archive(draw: DrawFn, members: Sequence[tuple[str, bytes]]) -> bytes:
     """A zip of members, some damaged or under odd names; the archive itself may be damaged as well."""
     file = io.BytesIO()
     kinds = st.sampled_from([zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-    with zipfile.ZipFile(file, "w", draw(kinds)) as packed:
+    with warnings.catch_warnings(), zipfile.ZipFile(file, "w", draw(kinds)) as packed:
+        warnings.simplefilter("ignore")  # a name may come twice
         for name, data in members:
             wished = draw(st.sampled_from([name] * 10 + [*NAMES]))
             content = _damaged(draw, data) if data and draw(st.booleans()) else data

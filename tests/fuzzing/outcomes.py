@@ -1,8 +1,8 @@
-"""What must hold whatever a reader is given: it succeeds or says what is wrong, soon, and touches nothing else.
+"""What must hold whatever a reader is given: it succeeds or says what is wrong, soon, and does nothing else.
 
 A reader is a function of a folder in which one file is damaged. Any exception but a HeedfulError with words
-in it is a crash; so are a read that takes too long, a file written elsewhere, a program started, and an address
-connected to.
+in it is a crash; so are a read that takes too long, a file written elsewhere, a program started, and an
+address connected to.
 """
 
 import os
@@ -64,9 +64,11 @@ def outcome(reader: Reader, folder: Path, data: bytes) -> Outcome:
         with in_time(), only_within(folder, connects=reader.connects):
             reader.read(folder)
     except HeedfulError as error:
-        assert error.problem.strip(), "a refusal without words"
-        return "refused"
-    return "accepted"
+        refusal = error
+    else:
+        return "accepted"
+    assert refusal.problem.strip(), "a refusal without words"
+    return "refused"
 
 
 @contextmanager

@@ -5,9 +5,9 @@ The rule to remember: the imported model gives the same numbers. What we cannot 
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from heedful.bundle import Bundle, BundleConfig, load_parameters
+from heedful.bundle import Bundle, BundleConfig, model_of
 from heedful.interop import marian_files as files
 from heedful.interop.marian_settings import (
     LONGEST,
@@ -112,9 +112,7 @@ def _model(
     )
     sides = (tokenizer.source.vocabulary, tokenizer.target.vocabulary)
     orders = Orders(*(places_of(original_pieces(side), side) for side in sides))
-    model = Transformer(settings)
-    load_parameters(model, our_weights(theirs, tables, settings, orders), folder)
-    return model
+    return cast("Transformer", model_of(settings, our_weights(theirs, tables, settings, orders), folder))
 
 
 def _card(path: Path, text: str) -> str:
