@@ -17,6 +17,8 @@ from heedful.errors import HeedfulError
 
 Settings = dict[str, Any]
 """Plain nested settings, as a TOML file gives them: not yet checked."""
+DEEPEST = 20
+"""Sections within sections that a setting may be said to stand in; there are two."""
 LONGEST_SHOWN = 200
 """Characters of a wrong value that its error repeats."""
 
@@ -79,9 +81,9 @@ def parsed_overrides(assignments: Iterable[str]) -> Settings:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         path = name.strip().split(".")
-        if not equals or not all(path):
+        if not equals or not all(path) or len(path) > DEEPEST:
             raise HeedfulError(
-                f"cannot read setting {assignment!r}",
+                f"cannot read setting {_shown(assignment)}",
                 hint="write section.name=value, such as model.width=256",
             )
         nested: Any = _value(text.strip())

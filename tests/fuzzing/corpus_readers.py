@@ -195,9 +195,10 @@ XLIFF_1 = (
 )
 XLIFF_2 = (
     b'<xliff version="2.0" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="en" trgLang="fr">'
-    b'<file id="f"><unit id="u"><originalData><data id="d">x</data></originalData><segment><source>A <pc id="1">dog</pc>'
-    b'<ph id="2" dataRef="d"/><cp hex="0001"/></source></segment><ignorable><source> </source></ignorable>'
-    b'<segment state="translated"><source>Cat</source><target>Chat</target></segment></unit></file></xliff>'
+    b'<file id="f"><unit id="u"><originalData><data id="d">x</data></originalData>'
+    b'<segment><source>A <pc id="1">dog</pc><ph id="2" dataRef="d"/><cp hex="0001"/></source></segment>'
+    b'<ignorable><source> </source></ignorable><segment state="translated"><source>Cat</source>'
+    b"<target>Chat</target></segment></unit></file></xliff>"
 )
 HEADS = b"The dog sleeps\tLe chien dort\t2 3 0\nShe sleeps\tElle dort\t2 0\n"
 LINKS = b"The dog sleeps\t1-0 2-1\nShe sleeps\t0-1\n"

@@ -44,7 +44,8 @@ def check_architecture(config: Mapping[str, Any]) -> None:
     """An error that says what it is instead, if this is not a MarianMT model."""
     kind, names = config.get("model_type"), config.get("architectures") or ["MarianMTModel"]
     if kind != "marian" or not isinstance(names, list) or "MarianMTModel" not in names:
-        found = f"type {kind!r}" if kind != "marian" else str(names)
+        other = names[0] if isinstance(names, list) else names
+        found = f"type {kind!r}" if kind != "marian" else str(other)
         if kind is None and "model" in config:
             raise HeedfulError("this is a model of heedful already", hint="heedful translate works on it")
         raise HeedfulError(
