@@ -1,6 +1,6 @@
 """Very many damaged files for every reader, and a table of what became of them.
 
-    python -m tests.fuzzing.campaign [INPUTS OF A QUICK READER] [PART OF A NAME]
+    python -m tests.fuzzing.campaign [SECONDS EACH] [PART OF A NAME]
 
 The readers run in a child process whose memory is bounded: a file that claims to be huge must not be
 believed. One that brings the whole process down (a fault of a library in C) is counted as a crash, and the
@@ -21,12 +21,14 @@ from typing import Any
 
 MEMORY = 6 << 30
 """Bytes of address space; PyTorch alone takes a half of it."""
+MOST = 100_000
+"""Inputs of a reader."""
 QUICK = Path("/dev/shm")
 """A disk in memory: readers that write sync their files, which would take most of the time."""
 COLUMNS = f"{'reader':36} {'inputs':>8} {'accepted':>9} {'refused':>8} {'crashes':>8} {'seconds':>8}"
 
 
-def main(inputs: int, part: str) -> int:
+def main(seconds: float, part: str) -> int:
     """Try all; the number of crashes."""
     from tests.fuzzing.readers import READERS
 
@@ -34,7 +36,7 @@ def main(inputs: int, part: str) -> int:
     print(COLUMNS)
     rows: list[dict[str, Any]] = []
     while len(rows) < len(names):
-        rows += _child(names[len(rows) :], inputs)
+        rows += _child(names[len(rows) :], seconds)
     total = {
         key: sum(row[key] for row in rows) for key in ("inputs", "accepted", "refused", "crashed", "seconds")
     }
@@ -42,9 +44,9 @@ def main(inputs: int, part: str) -> int:
     return int(total["crashed"])
 
 
-def _child(names: Sequence[str], inputs: int) -> list[dict[str, Any]]:
+def _child(names: Sequence[str], seconds: float) -> list[dict[str, Any]]:
     """What a child reports of these readers, as far as it comes."""
-    words = [sys.executable, "-W", "ignore", "-m", "tests.fuzzing.campaign", "--child", str(inputs), *names]
+    words = [sys.executable, "-W", "ignore", "-m", "tests.fuzzing.campaign", "--child", str(seconds), *names]
     rows: list[dict[str, Any]] = []
     with (
         tempfile.TemporaryFile("w+") as log,
@@ -77,7 +79,7 @@ def _line(row: dict[str, Any]) -> str:
     )
 
 
-def _work(inputs: int, names: Sequence[str]) -> None:
+def _work(seconds: float, names: Sequence[str]) -> None:
     """In the child: try the readers of these names, a line of JSON each."""
     from tests.fuzzing.readers import READERS
     from tests.fuzzing.trying import try_all
@@ -90,7 +92,7 @@ def _work(inputs: int, names: Sequence[str]) -> None:
             continue
         started = time.monotonic()
         with tempfile.TemporaryDirectory(dir=QUICK if QUICK.is_dir() else None) as folder:
-            tally = try_all(reader, Path(folder) / "folder", max(20, inputs // reader.slow))
+            tally = try_all(reader, Path(folder) / "folder", MOST, seconds)
         told = {
             "name": reader.name,
             "inputs": tally.inputs,
@@ -107,7 +109,7 @@ def _work(inputs: int, names: Sequence[str]) -> None:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--child"]:
-        _work(int(sys.argv[2]), sys.argv[3:])
+        _work(float(sys.argv[2]), sys.argv[3:])
     else:
         given = sys.argv[1:]
-        sys.exit(bool(main(int(given[0]) if given else 2000, given[1] if len(given) > 1 else "")))
+        sys.exit(bool(main(float(given[0]) if given else 20.0, given[1] if len(given) > 1 else "")))

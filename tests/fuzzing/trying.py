@@ -1,7 +1,9 @@
 """Trying many inputs of a reader: the first crash is raised and made small, or all of them are counted."""
 
+import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -59,17 +61,25 @@ def prepared(reader: Reader, folder: Path) -> list[bytes]:
     return seeds
 
 
-def try_all(reader: Reader, folder: Path, examples: int) -> Tally:
-    """Very many inputs; crashes are counted, and none ends it."""
+class _OverError(Exception):
+    """The time is over."""
+
+
+def try_all(reader: Reader, folder: Path, examples: int, seconds: float = 3600) -> Tally:
+    """Very many inputs, for so long at most; crashes are counted, and none ends it."""
     seeds, tally = prepared(reader, folder), Tally(reader.name)
+    ends = time.monotonic() + seconds
 
     def attempt(data: bytes) -> None:
+        if time.monotonic() > ends:
+            raise _OverError
         try:
             tally.add(outcome(reader, folder, data))
         except CRASHES as error:
             tally.crash(error, data)
 
-    run(attempt, reader, seeds, examples, derandomize=False)
+    with suppress(_OverError):
+        run(attempt, reader, seeds, examples, derandomize=False)
     return tally
 
 
