@@ -36,6 +36,8 @@ SAMPLES = 200
 SHOWN = 12
 WARM_UP = 0.4
 """Share of the time after which memory should be steady: caches fill, allocators keep what they once had."""
+REMEMBERED = 300
+"""Translations that the server keeps: few, so that this is soon full and whatever else grows is seen."""
 GROWTH = 0.02
 """Share of its memory, and ..."""
 MEGABYTES = 4.0
@@ -269,8 +271,10 @@ async def soak_server(folder: Path, minutes: float) -> bool:
     sentences = [pair.source for pair in generate(200, seed=12)]
     engine = heedful.load(folder, device="cpu")
     expected = dict(zip(sentences, (each.text for each in engine.translate(sentences)), strict=True))
-    with started("serve", f"{folder}=en-fr", "--port", "0", "--device", "cpu") as server:
+    words = ["--port", "0", "--device", "cpu", "--set", f"server.cache_entries={REMEMBERED}"]
+    with started("serve", f"{folder}=en-fr", *words) as server:
         port = await asyncio.to_thread(_port, server)
+        await _ready(Client(port, {}, 0.0))
         ends = time.monotonic() + 60 * minutes
         client, memory = Client(port, expected, ends), Memory(server.pid, ends)
         print(f"server: {engine.name}, {CLIENTS} clients, {minutes:g} minutes")
@@ -292,9 +296,14 @@ def _port(server: "subprocess.Popen[str]") -> int:
     assert server.stderr
     for line in server.stderr:
         if found := re.search(r"serving on http://[^:]+:(\d+)", line):
-            time.sleep(2)  # the model is being loaded
             return int(found[1])
     raise SystemExit("the server did not start")
+
+
+async def _ready(client: Client) -> None:
+    """The model is loaded."""
+    while (await client.send("GET", "/ready"))[0] != 200:
+        await asyncio.sleep(0.2)
 
 
 async def _watch(memory: Memory, seconds: float) -> None:

@@ -24,7 +24,7 @@ from heedful.corpora.language_codes import canonical
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
-from heedful.model.config import PLAIN, ModelConfig
+from heedful.model.config import INNER_POSITIONS, PLAIN, RECURRENT, ModelConfig
 from heedful.text.glossary import Term, with_inline_terms
 from heedful.text.tags import tagged
 from heedful.text.tokenizer import PairTokenizer
@@ -41,7 +41,7 @@ FORMAT = 1
 WEIGHTS = "weights.safetensors"
 FOREIGN_WEIGHTS = "the weights do not belong to this config.json: copy the model folder again"
 SUSPICIOUS = 8
-"""Times as many numbers as a file of weights has: what a config.json asks for is then looked at first."""
+"""Times as many numbers as a file of weights has: no config.json that asks for more can belong to it."""
 PARTS = ("config.json", "tokenizer.json", WEIGHTS)
 """Files of the folder that decide what becomes of a text."""
 
@@ -279,49 +279,49 @@ def named_parameters(model: "Predictor") -> "dict[str, Tensor]":
 
 
 def model_of(config: ModelConfig, tensors: "Mapping[str, Tensor]", origin: Path) -> "Predictor":
-    """The model of this shape with these weights; a shape that they do not fit takes no memory."""
-    import torch
-
+    """The model of this shape with these weights; a shape that is far too large for them takes no memory."""
     from heedful.model.family import new_model
 
-    if _most_numbers(config) > SUSPICIOUS * sum(tensor.numel() for tensor in tensors.values()):
-        if config.encoder_layers + config.decoder_layers > len(tensors):
-            raise HeedfulError(f"weights of {origin}: there are fewer than layers", hint=FOREIGN_WEIGHTS)
-        with torch.device("meta"):  # shapes without numbers; it takes a second to be ready
-            _check_parameters(new_model(config), tensors, origin)
+    wanted, found = _most_numbers(config), sum(tensor.numel() for tensor in tensors.values())
+    if wanted > SUSPICIOUS * found:
+        raise HeedfulError(
+            f"weights of {origin}: {found:,} numbers are far fewer than its settings ask for",
+            hint=FOREIGN_WEIGHTS,
+        )
     model = new_model(config)
     load_parameters(model, tensors, origin)
     return model
 
 
 def _most_numbers(config: ModelConfig) -> int:
-    """More than any model of this shape has, roughly."""
+    """As many as a model of this shape has, or up to some four times as many."""
     rows = config.source_vocabulary + 2 * config.target_vocabulary + 2 * config.longest * config.ends
-    layer = 12 * config.width * config.width + 3 * config.width * config.feed_forward_width
-    sums = config.longest * config.projected_length if config.encoder_attention == "linformer" else 0
-    layers = config.encoder_layers + config.decoder_layers
-    return rows * config.width + layers * (layer + sums + config.relative_distance * config.width)
+    layer = 12 * config.width * config.width
+    if config.family not in RECURRENT:
+        layer += 3 * config.width * config.feed_forward_width
+    if config.encoder_attention == "linformer":
+        layer += config.longest * config.projected_length
+    if config.positions in INNER_POSITIONS:
+        layer += 4 * config.relative_distance * config.width
+    layers = config.encoder_layers * (config.family != "language")
+    layers += config.decoder_layers * (config.family != "mask")
+    return rows * config.width + layers * layer
 
 
 def load_parameters(model: "Predictor", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     """Put the tensors in, each in its place and shape; anything missing or extra is an error."""
     import torch
 
-    _check_parameters(model, tensors, origin)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[name])
-
-
-def _check_parameters(model: "Predictor", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     wanted = dict(model.named_parameters())
     odd = sorted(wanted.keys() ^ tensors.keys())
     if odd:
         raise HeedfulError(f"weights of {origin}: {odd[0]!r} is missing or too much", hint=FOREIGN_WEIGHTS)
-    for name, parameter in wanted.items():
-        if parameter.shape != tensors[name].shape:
-            shapes = f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
-            raise HeedfulError(f"weights of {origin}: {name!r} has shape {shapes}", hint=FOREIGN_WEIGHTS)
+    with torch.no_grad():
+        for name, parameter in wanted.items():
+            if parameter.shape != tensors[name].shape:
+                shapes = f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
+                raise HeedfulError(f"weights of {origin}: {name!r} has shape {shapes}", hint=FOREIGN_WEIGHTS)
+            parameter.copy_(tensors[name])
 
 
 def _weights_file(path: Path) -> Path:
