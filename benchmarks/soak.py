@@ -34,7 +34,7 @@ PAUSE = 0.01
 SAMPLES = 200
 """Of memory, over the whole time."""
 SHOWN = 12
-WARM_UP = 0.4
+WARM_UP = 0.6
 """Share of the time after which memory should be steady: caches fill, allocators keep what they once had."""
 REMEMBERED = 300
 """Translations that the server keeps: few, so that this is soon full and whatever else grows is seen."""

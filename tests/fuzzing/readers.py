@@ -2,6 +2,6 @@
 
 from tests.fuzzing.corpus_readers import CORPORA
 from tests.fuzzing.model_readers import MODELS
-from tests.fuzzing.requests import REQUESTS
+from tests.fuzzing.server_requests import REQUESTS
 
 READERS = [*CORPORA, *MODELS, *REQUESTS]

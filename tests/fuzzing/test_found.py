@@ -17,7 +17,7 @@ from tests.fuzzing import examples
 from tests.fuzzing.model_readers import CHECKPOINT
 from tests.fuzzing.outcomes import Reader, outcome
 from tests.fuzzing.readers import READERS
-from tests.fuzzing.requests import _request
+from tests.fuzzing.server_requests import _request
 
 DEEP = b"[" * 20_000
 DIGITS = b"9" * 5000
@@ -92,6 +92,8 @@ def changed(reader: Reader, folder: Path, change: Callable[[Any], object]) -> st
         ("token store: store.json", lambda told: told["source"].update(longest=-1)),
         ("run: run.json", lambda told: told.update(languages=["en"])),
         ("run: run.json", lambda told: told.update(settings={"model": "x"})),
+        ("run: run.json", lambda told: told.update(threads=-1)),
+        ("run: run.json", lambda told: told.update(threads=float("inf"))),
         ("run: prepared.json", lambda told: told.update(summary=None)),
         ("run: prepared.json", lambda told: told.update(shares=[{}])),
         ("distillation: report.json", lambda told: told[0].update(name=5)),
