@@ -119,7 +119,7 @@ def _answered(request: bytes) -> tuple[int, bytes, bytes]:
     with socket.create_connection((host, int(port)), timeout=10) as connection:
         with suppress(ConnectionError):
             connection.sendall(request)
-        answer = b"".join(_pieces(connection))
+        answer = b"".join(_pieces(connection, 15.0 if _is_whole(request) else 0.2))
     head, _, body = answer.partition(b"\r\n\r\n")
     if not head:
         return 0, b"", b""
@@ -128,9 +128,15 @@ def _answered(request: bytes) -> tuple[int, bytes, bytes]:
     return int(lines[0].split()[1]), names.get(b"content-type", b""), body
 
 
-def _pieces(connection: socket.socket) -> Iterator[bytes]:
+def _is_whole(request: bytes) -> bool:
+    """Whether a server should have something to answer, however busy it is."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    return f"\r\nContent-Length: {len(body)}\r\n".encode() in head
+
+
+def _pieces(connection: socket.socket, patience: float) -> Iterator[bytes]:
     """What comes until the server hangs up; one that waits for more is told that there is none."""
-    connection.settimeout(0.2)
+    connection.settimeout(patience)
     told = False
     with suppress(ConnectionError):
         while True:
