@@ -26,7 +26,8 @@ from heedful.text.word_vectors import WordVectors, read_word_vectors, write_word
 from heedful.training.config import RunConfig
 from heedful.training.taught import check_links
 from tests.fuzzing import examples
-from tests.fuzzing.mutations import CATALOGUE, MARKUP, RECIPE, TABLE, VECTORS, archive, binary, damaged, lines
+from tests.fuzzing.fragments import CATALOGUE, MARKUP, RECIPE, TABLE, VECTORS
+from tests.fuzzing.mutations import archive, binary, damaged, lines
 from tests.fuzzing.outcomes import Reader
 from tests.server.engines import FakeEngine
 

@@ -17,199 +17,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-Mutation = Callable[[DrawFn, bytes], bytes]
+from tests.fuzzing.fragments import HOSTILE, HOSTILE_VALUES
 
-HOSTILE_TEXT = (
-    b"\0",
-    b"\xef\xbb\xbf",  # a byte-order mark
-    b"\xff\xfe",
-    b"\xfe\xff",
-    b"\xff",
-    b"\xc3",  # half a letter
-    b"\xed\xa0\x80",  # half a surrogate pair
-    b"\\ud800",
-    "\ufffe\uffff\ufdd0".encode(),  # noncharacters
-    "\u202e\u200f\u2066".encode(),  # right to left
-    "\u2028\u0085\x0b\x0c\x1c".encode(),  # line breaks of other programs
-    "e" + "\u0301" * 300,
-    b"\r",
-    b"\r\n\n",
-    b"\t\t\t",
-    b'"',
-    b"'",
-    b"\\",
-    b"a" * 70_000,
-    b"9" * 5000,
-    b"-1",
-    b"0",
-    b"1e999",
-    b"18446744073709551616",
-    b"NaN",
-    b"[" * 20_000,
-    b"{" * 20_000,
-    b"../../../../etc/passwd",
-    b"%s%n{0}{}",
-)
-"""Fragments that readers of any text stumble over."""
-_HOSTILE = tuple(each.encode() if isinstance(each, str) else each for each in HOSTILE_TEXT)
-HOSTILE_VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    False,
-    0,
-    1,
-    -1,
-    3,
-    2**31,
-    2**63,
-    -(2**63) - 1,
-    10**400,
-    1e308,
-    0.5,
-    -0.0,
-    float("nan"),
-    float("inf"),
-    "",
-    "a",
-    "12",
-    "\0",
-    "\ud800",
-    "\ufffe",
-    "../..",
-    "/",
-    "x" * 5000,
-    [],
-    [[]],
-    [0, 0],
-    ["a", "b"],
-    [1, "a", None],
-    {},
-    {"": {}},
-    {"a": 1},
-)
-"""What may stand where another JSON value should."""
-MARKUP = (
-    b'<!DOCTYPE a [<!ENTITY e "ha">]>',
-    b'<!ENTITY x SYSTEM "file:///etc/passwd">',
-    b"&e;",
-    b"&#0;",
-    b"&#xD800;",
-    b"&#x110000;",
-    b"&amp;amp;",
-    b"<!--",
-    b"-->",
-    b"<![CDATA[",
-    b"]]>",
-    b"<?xml version='1.0' encoding='utf-16'?>",
-    b"<?xml version='1.0' encoding='cp037'?>",
-    b"<?xml version='1.1'?>",
-    b"<?pi?>",
-    b"<x:y>",
-    b"<b>" * 3000,
-    b"</tu>",
-    b"<tu/>",
-    b"<tuv>",
-    b"<seg/>",
-    b"</seg></tuv></tu></body></tmx>",
-    b'<tuv xml:lang="">',
-    b'<tuv xml:lang="en"><seg>a</seg></tuv>',
-    b"<file>",
-    b"</file>",
-    b"<unit>",
-    b"<segment>",
-    b"<trans-unit>",
-    b"<target/>",
-    b'<target state="new">',
-    b"<source>",
-    b'<mrk mtype="seg" mid="1">',
-    b'<cp hex="ffffffffffffff"/>',
-    b'<x id="1"/>',
-    b' xmlns="urn:oasis:names:tc:xliff:document:2.0"',
-    b' translate="no"',
-    b' xml:space="preserve"',
-)
-"""Fragments of XML."""
-CATALOGUE = (
-    b'\nmsgid ""\n',
-    b'\nmsgstr ""\n',
-    b'\nmsgid "a"\nmsgid "b"\n',
-    b'\nmsgstr[0] "a"\nmsgstr[1] "b"\n',
-    b'\nmsgstr[99999999999] "a"\n',
-    b"\nmsgstr[-1] ",
-    b'\nmsgid_plural "many"\n',
-    b'\nmsgctxt "c"\n',
-    b"\n#, fuzzy\n",
-    b"\n#~ ",
-    b'\n#| msgid "old"\n',
-    b"\n#",
-    b"\n#:\n",
-    b'"Plural-Forms: nplurals=99999999; plural=n/0;\\n"\n',
-    b'"Plural-Forms: nplurals=2; plural=((((((((((n))))))))));\\n"\n',
-    b"plural=n%0",
-    b"plural=n ? n : n ? n : n",
-    b"charset=utf-16",
-    b"charset=utf-7",
-    b"charset=base64",
-    b"charset=rot13",
-    b"charset=idna",
-    b"charset=nonsense",
-    b"charset=",
-    b"\\",
-    b"\\x",
-    b'\\"',
-    b'domain "d"\n',
-)
-"""Fragments of PO and MO."""
-TABLE = (
-    b"sep=;\n",
-    b"sep=\n",
-    b'sep="\n',
-    b"sep=\0\n",
-    b"source,target\n",
-    b"source;target|\t,\n",
-    b'"unclosed',
-    b'""""',
-    b",",
-    b";",
-    b"\n,,,\n",
-    b"en,de\n",
-    b"{}",
-    b'{"source": "a"}\n',
-    b'{"translation": 5}\n',
-    b'{"source": "a", "target": "b", "heads": {"a": [[1]]}}\n',
-)
-"""Fragments of TSV, CSV and JSONL."""
-RECIPE = (
-    b"[model]\n",
-    b"[[model]]\n",
-    b"[model.model]\n",
-    b"width = 1e400\n",
-    b"width = 0x7fffffffffffffffffffff\n",
-    b"width = nan\n",
-    b"width = 1979-05-27T07:32:00Z\n",
-    b"width = " + b"[" * 5000 + b"\n",
-    b"width = " + b"{a=" * 5000 + b"\n",
-    b'"" = 1\n',
-    b"a.b.c.d = 1\n",
-    b"a" + b".a" * 3000 + b" = 1\n",
-    b"'''",
-    b'"\\ud800"',
-    b"= \n",
-    b"width = " + b"9" * 5000 + b"\n",
-)
-"""Fragments of TOML."""
-VECTORS = (
-    b"2 3\n",
-    b"999999999999999 65536\n",
-    b"1 999999999999999\n",
-    b"0 0\n",
-    b"word nan inf -inf\n",
-    b"word 1e999 1 1\n",
-    b"word 1_0 1 1\n",
-    b"word\n",
-    b"\xe2\x80\xa8 1 2 3\n",
-)
-"""Fragments of word vectors."""
+Mutation = Callable[[DrawFn, bytes], bytes]
 
 
 def _flip(draw: DrawFn, data: bytes) -> bytes:
@@ -282,7 +92,7 @@ def damaged(draw: DrawFn, seeds: Sequence[bytes], fragments: Sequence[bytes] = (
 
 
 def _damaged(draw: DrawFn, data: bytes, fragments: Sequence[bytes] = ()) -> bytes:
-    mutations = [*BYTES, *([_inserted([*fragments, *_HOSTILE])] * len(BYTES) if fragments else [])]
+    mutations = [*BYTES, *([_inserted([*fragments, *HOSTILE])] * len(BYTES) if fragments else [])]
     for _ in range(draw(st.sampled_from([1, 1, 1, 2, 3, 5]))):
         if not data:
             break
@@ -290,9 +100,9 @@ def _damaged(draw: DrawFn, data: bytes, fragments: Sequence[bytes] = ()) -> byte
     return data
 
 
-def noise(fragments: Sequence[bytes] = _HOSTILE) -> SearchStrategy[bytes]:
+def noise(fragments: Sequence[bytes] = HOSTILE) -> SearchStrategy[bytes]:
     """Bytes, or fragments of a format without its order."""
-    return st.binary(max_size=300) | st.lists(st.sampled_from([*fragments, *_HOSTILE]), max_size=12).map(
+    return st.binary(max_size=300) | st.lists(st.sampled_from([*fragments, *HOSTILE]), max_size=12).map(
         b"".join
     )
 
