@@ -3,7 +3,7 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow check check-page format bench figures clean
+.PHONY: demo test test-slow fuzz check check-page format bench figures clean
 
 demo: .venv/runtime
 	$(BIN)/heedful demo
@@ -13,6 +13,10 @@ test: .venv/dev
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m slow
+
+# Damaged files for every reader, for 20 seconds each: about half an hour.
+fuzz: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzzing.campaign 20
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

@@ -24,7 +24,7 @@ from heedful.corpora.language_codes import canonical
 from heedful.decoding.config import SearchConfig
 from heedful.errors import HeedfulError
 from heedful.files import sync_folder, write_bytes, write_text, writing
-from heedful.model.config import PLAIN, ModelConfig
+from heedful.model.config import INNER_POSITIONS, PLAIN, RECURRENT, ModelConfig
 from heedful.text.glossary import Term, with_inline_terms
 from heedful.text.tags import tagged
 from heedful.text.tokenizer import PairTokenizer
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
+FOREIGN_WEIGHTS = "the weights do not belong to this config.json: copy the model folder again"
+SUSPICIOUS = 8
+"""Times as many numbers as a file of weights has: no config.json that asks for more can belong to it."""
 PARTS = ("config.json", "tokenizer.json", WEIGHTS)
 """Files of the folder that decide what becomes of a text."""
 
@@ -100,14 +103,10 @@ class UnreadModel:
             return self._read
 
     def _new(self) -> "Predictor":
-        from heedful.model.family import new_model
-
-        model = new_model(self.config)
         tensors = read_tensors(self.folder / WEIGHTS)
         if self._state() != self._seen:
             raise HeedfulError(f"the weights of {self.folder} have changed meanwhile", hint="start again")
-        load_parameters(model, tensors, self.folder)
-        return model.to(self.device).eval()
+        return model_of(self.config, tensors, self.folder).to(self.device).eval()
 
     def _state(self) -> tuple[int, int, int]:
         found = _weights_file(self.folder / WEIGHTS).stat()
@@ -267,7 +266,7 @@ def _read_config(folder: Path) -> BundleConfig:
         )
     try:
         settings = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint="copy the model folder again") from None
     found = settings.get("format") if isinstance(settings, dict) else None
     if not isinstance(found, int):
@@ -285,20 +284,49 @@ def named_parameters(model: "Predictor") -> "dict[str, Tensor]":
     return {name: parameter.detach().contiguous() for name, parameter in model.named_parameters()}
 
 
+def model_of(config: ModelConfig, tensors: "Mapping[str, Tensor]", origin: Path) -> "Predictor":
+    """The model of this shape with these weights; a shape that is far too large for them takes no memory."""
+    from heedful.model.family import new_model
+
+    wanted, found = _most_numbers(config), sum(tensor.numel() for tensor in tensors.values())
+    if wanted > SUSPICIOUS * found:
+        raise HeedfulError(
+            f"weights of {origin}: {found:,} numbers are far fewer than its settings ask for",
+            hint=FOREIGN_WEIGHTS,
+        )
+    model = new_model(config)
+    load_parameters(model, tensors, origin)
+    return model
+
+
+def _most_numbers(config: ModelConfig) -> int:
+    """As many as a model of this shape has, or up to some four times as many."""
+    rows = config.source_vocabulary + 2 * config.target_vocabulary + 2 * config.longest * config.ends
+    layer = 12 * config.width * config.width
+    if config.family not in RECURRENT:
+        layer += 3 * config.width * config.feed_forward_width
+    if config.encoder_attention == "linformer":
+        layer += config.longest * config.projected_length
+    if config.positions in INNER_POSITIONS:
+        layer += 4 * config.relative_distance * config.width
+    layers = config.encoder_layers * (config.family != "language")
+    layers += config.decoder_layers * (config.family != "mask")
+    return rows * config.width + layers * layer
+
+
 def load_parameters(model: "Predictor", tensors: "Mapping[str, Tensor]", origin: Path) -> None:
     """Put the tensors in, each in its place and shape; anything missing or extra is an error."""
     import torch
 
     wanted = dict(model.named_parameters())
-    damaged = "the weights do not belong to this config.json: copy the model folder again"
     odd = sorted(wanted.keys() ^ tensors.keys())
     if odd:
-        raise HeedfulError(f"weights of {origin}: {odd[0]!r} is missing or too much", hint=damaged)
+        raise HeedfulError(f"weights of {origin}: {odd[0]!r} is missing or too much", hint=FOREIGN_WEIGHTS)
     with torch.no_grad():
         for name, parameter in wanted.items():
             if parameter.shape != tensors[name].shape:
                 shapes = f"{list(tensors[name].shape)}, not {list(parameter.shape)}"
-                raise HeedfulError(f"weights of {origin}: {name!r} has shape {shapes}", hint=damaged)
+                raise HeedfulError(f"weights of {origin}: {name!r} has shape {shapes}", hint=FOREIGN_WEIGHTS)
             parameter.copy_(tensors[name])
 
 

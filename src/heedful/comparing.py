@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from heedful.api import load, resume, train
 from heedful.config import Settings, merged
 from heedful.corpora.filters import Pair
@@ -18,7 +20,7 @@ from heedful.decoding.config import SearchConfig
 from heedful.engines.base import Engine
 from heedful.errors import HeedfulError
 from heedful.evaluation import corpus_scores
-from heedful.files import write_text
+from heedful.files import read_json, write_text
 from heedful.inspection.metrics import metrics_path, read_metrics
 from heedful.progress import Reporter
 from heedful.training.validation import pairs_loss
@@ -98,6 +100,9 @@ class Result:
     """Greedy, by PyTorch, whatever else could run the model."""
 
 
+_RESULT = TypeAdapter(Result)
+
+
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """The corpus, the budget and what all recipes have in common."""
@@ -122,13 +127,7 @@ class Comparison:
     def _result(self, name: str, settings: Settings, report: Reporter) -> Result:
         folder, kept = self.folder / name, self.folder / f"{name}.json"
         if kept.is_file():
-            told = json.loads(kept.read_text(encoding="utf-8"))
-            if told["settings"] != settings:
-                raise HeedfulError(
-                    f"{self.folder} holds a {name} that was trained with other settings",
-                    hint="compare into another folder, or remove that one",
-                )
-            return Result(**told["result"])
+            return self._kept(kept, name, settings)
         if (folder / "training").is_dir() and not (folder / "config.json").is_file():
             resume(folder, report=report)
         elif not (folder / "config.json").is_file():
@@ -143,6 +142,19 @@ class Comparison:
         result = self._examined(name, folder)
         write_text(kept, json.dumps({"settings": settings, "result": asdict(result)}, indent=1) + "\n")
         return result
+
+    def _kept(self, path: Path, name: str, settings: Settings) -> Result:
+        hint = "remove it to measure again"
+        told = read_json(path, hint)
+        if told.get("settings") != settings:
+            raise HeedfulError(
+                f"{self.folder} holds a {name} that was trained with other settings",
+                hint="compare into another folder, or remove that one",
+            )
+        try:
+            return _RESULT.validate_python(told.get("result"))
+        except ValueError as error:
+            raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
     def _examined(self, name: str, folder: Path) -> Result:
         engine = load(folder, device="cpu", engine="pytorch")

@@ -17,6 +17,8 @@ from heedful.errors import HeedfulError
 
 Settings = dict[str, Any]
 """Plain nested settings, as a TOML file gives them: not yet checked."""
+DEEPEST = 20
+"""Sections within sections that a setting may be said to stand in; there are two."""
 LONGEST_SHOWN = 200
 """Characters of a wrong value that its error repeats."""
 
@@ -47,7 +49,7 @@ def read_toml(path: Path) -> Settings:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise HeedfulError(f"cannot read recipe {path}: {error.strerror}", hint="check the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, too many digits, or nested too deeply
         raise HeedfulError(
             f"recipe {path} is not valid TOML: {error}",
             hint='write [section], then name = "value", a line each',
@@ -79,9 +81,9 @@ def parsed_overrides(assignments: Iterable[str]) -> Settings:
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         path = name.strip().split(".")
-        if not equals or not all(path):
+        if not equals or not all(path) or len(path) > DEEPEST:
             raise HeedfulError(
-                f"cannot read setting {assignment!r}",
+                f"cannot read setting {_shown(assignment)}",
                 hint="write section.name=value, such as model.width=256",
             )
         nested: Any = _value(text.strip())
@@ -94,7 +96,10 @@ def parsed_overrides(assignments: Iterable[str]) -> Settings:
 def _value(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (
+        ValueError,
+        RecursionError,
+    ):  # too many digits, or nested too deeply: whoever wants it will say so
         return {"True": True, "False": False, "None": None}.get(text, text)
 
 

@@ -133,7 +133,7 @@ def read_json(path: Path, hint: str) -> dict[str, Any]:
     """The object in a JSON file that we wrote; ``hint`` says what to do when it is damaged."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise HeedfulError(f"cannot read {path}: {error}", hint=hint) from None
     if not isinstance(value, dict):
         raise HeedfulError(f"{path} is damaged: it holds no JSON object", hint=hint)

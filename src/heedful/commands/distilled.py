@@ -1,9 +1,10 @@
 """How a student compares with its teacher: BLEU on real pairs, and speed, measured in the same run."""
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from heedful.comparing import bleu_and_speed
 from heedful.corpora.filters import Pair
@@ -34,14 +35,17 @@ class Row:
     pairs: int
 
 
+_ROWS = TypeAdapter(list[Row])
+
+
 def kept_rows(work: Path) -> list[Row] | None:
     """What was measured before, if it was."""
     path = work / "report.json"
     if not path.is_file():
         return None
     try:
-        return [Row(**row) for row in json.loads(path.read_text(encoding="utf-8"))]
-    except (TypeError, ValueError) as error:
+        return _ROWS.validate_json(path.read_bytes())
+    except (OSError, ValueError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint="remove it to measure again") from None
 
 

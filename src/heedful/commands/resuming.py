@@ -71,7 +71,7 @@ def by_field(number: int, line: str) -> int:
 def _is_same(mark: Path, identity: dict[str, Any]) -> bool:
     try:
         return bool(json.loads(mark.read_text(encoding="utf-8")) == json.loads(json.dumps(identity)))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return False
 
 
@@ -91,7 +91,7 @@ def _kept(partial: Path, number: LineNumber) -> int:
                 break
             try:
                 line = number(count, raw.decode("utf-8"))
-            except (ValueError, KeyError):
+            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
                 break
             if line != last and last % WINDOW == 0 and last:
                 ends.append((last, place))

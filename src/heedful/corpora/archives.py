@@ -4,7 +4,10 @@ Members are read where they are, nothing is unpacked to disk, and no more is unp
 """
 
 import io
+import lzma
+import struct
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import combinations
@@ -17,6 +20,18 @@ from heedful.errors import HeedfulError
 
 ReadInput = Callable[[Input, Reading], Iterator[Record]]
 ReadParallel = Callable[[Input, Input], Iterator[Record]]
+DAMAGED_ZIP = (
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    EOFError,
+    OSError,
+    ValueError,
+    NotImplementedError,
+    RuntimeError,
+)
+"""What zipfile raises over an archive that is damaged, or packed in a way that it does not know."""
 UNSUSPICIOUS = 1 << 26
 """Bytes that any member may unpack to."""
 MOST_SHRUNK = 200
@@ -60,7 +75,7 @@ def _archive(given: Input) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(given.stream) as archive:
             yield archive
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
+    except DAMAGED_ZIP as error:
         raise HeedfulError(
             f"{given.name} cannot be unpacked: {error}", hint="fetch or pack it again"
         ) from None
@@ -70,9 +85,7 @@ def _members(
     archive: zipfile.ZipFile, given: Input, reading: Reading
 ) -> tuple[list[str], tuple[str, str] | None]:
     """Files of pairs, and two parallel files, in the order of the wanted languages."""
-    names = [
-        info.filename for info in archive.infolist() if not info.is_dir() and not _is_paper(info.filename)
-    ]
+    names = [name for name in archive.namelist() if _is_file(name) and not _is_paper(name)]
     single = [name for name in names if _format(archive, given, name)]
     pair = _parallel([name for name in names if name not in single], reading.languages)
     if not single and pair is None:
@@ -85,6 +98,11 @@ def _cure(names: list[str]) -> str:
     if "content.xml" in names or "xl/workbook.xml" in names:
         return "this is a spreadsheet or a text document: save it as CSV"
     return "two parallel files in it must be named alike, such as X.en-de.en and X.en-de.de"
+
+
+def _is_file(name: str) -> bool:
+    """No folder, and nothing without a name of its own."""
+    return bool(PurePosixPath(name).name) and not name.endswith("/")
 
 
 def _is_paper(name: str) -> bool:

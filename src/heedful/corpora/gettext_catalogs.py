@@ -139,16 +139,14 @@ def _text(given: Input, reading: Reading) -> str:
     found = re.search(rb"charset=([\w.-]+)", data)
     encoding = found[1].decode() if found and found[1] != b"CHARSET" else reading.config.encoding or "utf-8"
     try:
-        return data.decode(encoding).removeprefix("\ufeff")
-    except LookupError:
+        return data.decode(encoding, "replace" if reading.skips else "strict").removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise given.malformed(line, f"this is not {encoding}, as the file should be") from None
+    except (LookupError, UnicodeError):  # what is no character set (base64, idna) has errors of its own
         raise HeedfulError(
             f"{given.name} says it is in {encoding}, which is not known", hint="correct its charset"
         ) from None
-    except UnicodeDecodeError as error:
-        if reading.skips:
-            return data.decode(encoding, errors="replace").removeprefix("\ufeff")
-        line = data.count(b"\n", 0, error.start) + 1
-        raise given.malformed(line, f"this is not {encoding}, as the file should be") from None
 
 
 class _Lines(str):

@@ -216,6 +216,13 @@ class TokenStore:
         ends = (store._source_offsets[-1], store._target_offsets[-1])
         if ends != (summary.source.tokens, summary.target.tokens):
             raise _damaged(folder, f"sentences end at {ends[0]} and {ends[1]}")
+        for offsets, side in (
+            (store._source_offsets, summary.source),
+            (store._target_offsets, summary.target),
+        ):
+            lengths = np.diff(offsets)
+            if offsets[0] or (lengths < 0).any() or lengths.max(initial=0) != side.longest:
+                raise _damaged(folder, "sentences do not follow one another")
         return store
 
     def __len__(self) -> int:
@@ -267,7 +274,7 @@ def _read_summary(folder: Path) -> StoreSummary:
         raise _damaged(folder, f"cannot read {SUMMARY_NAME}: {error}") from None
     try:
         settings = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _damaged(folder, f"{SUMMARY_NAME} is not JSON") from None
     if not isinstance(settings, dict):
         raise _damaged(folder, f"{SUMMARY_NAME} is not a JSON object")

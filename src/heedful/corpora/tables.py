@@ -62,7 +62,7 @@ def looks_like_csv(first_line: str) -> bool:
     >>> looks_like_csv("id;source;target;note"), looks_like_csv("a sentence, of words")
     (True, False)
     """
-    return any(_named(next(csv.reader([first_line], delimiter=each), []), None) for each in DELIMITERS)
+    return any(_named(_cells(first_line, each), None) for each in DELIMITERS)
 
 
 def _lines(given: Input, reading: Reading) -> Iterator[str]:
@@ -80,14 +80,14 @@ def _lines(given: Input, reading: Reading) -> Iterator[str]:
         try:
             line = raw.decode(encoding, "replace" if reading.skips else "strict")
             yield line.removeprefix("\ufeff") if number == 1 else line
-        except LookupError:
-            raise HeedfulError(
-                f"there is no encoding {encoding!r}", hint="it may be utf-8, cp1252, utf-16 and the like"
-            ) from None
         except UnicodeDecodeError:
             raise HeedfulError(
                 f"{given.name}, line {number:,}: this is not {encoding}",
                 hint="save it as UTF-8, or say what it is: --set reading.encoding=cp1252",
+            ) from None
+        except (LookupError, UnicodeError):  # what is no character set (base64, idna) has errors of its own
+            raise HeedfulError(
+                f"there is no encoding {encoding!r}", hint="it may be utf-8, cp1252, utf-16 and the like"
             ) from None
 
 
@@ -98,10 +98,18 @@ def _delimiter(lines: Iterator[str], reading: Reading) -> tuple[str, Iterator[st
         return found[1], lines
 
     def fit(delimiter: str) -> tuple[bool, int]:
-        header = next(csv.reader([first], delimiter=delimiter), [])
+        header = _cells(first, delimiter)
         return _named(header, reading.languages) is not None, len(header)
 
     return max(DELIMITERS, key=fit), chain([first], lines)
+
+
+def _cells(line: str, delimiter: str) -> list[str]:
+    """The columns of a line, if it is one: whoever reads the file says what is wrong with it."""
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [])
+    except csv.Error:
+        return []
 
 
 def _columns(given: Input, header: Sequence[str], languages: Languages | None) -> _Columns:

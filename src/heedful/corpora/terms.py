@@ -57,7 +57,10 @@ def _rows(path: Path) -> Iterator[_Row]:
         first = lines[0].text if lines else ""
         delimiter = ";" if first.count(";") > first.count(",") else ","
         for line in lines:
-            yield _Row(line.number, next(csv.reader([line.text], delimiter=delimiter)))
+            try:
+                yield _Row(line.number, next(csv.reader([line.text], delimiter=delimiter)))
+            except csv.Error as error:
+                raise HeedfulError(f"{path}:{line.number}: {error}", hint=SHAPE) from None
     else:
         for line in lines:
             yield _Row(line.number, line.text.split("\t"))

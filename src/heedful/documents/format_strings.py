@@ -51,7 +51,7 @@ _PATTERNS = {
 _SUFFIX = "-format"
 _TECHNICAL = re.compile(
     r"(?<![\w-])--?[A-Za-z][\w-]*+(?:\[?=\[?\+?\]?[\w.,|-]*+\]?|\[\w+\])?"
-    r"|\w+(?:_\w+)+(?:\(\))?|(?<![\w/])(?:\.{0,2}/[\w.-]+){2,}"
+    r"|(?<!\w)\w+(?:_\w+)+(?:\(\))?|(?<![\w/])(?:\.{0,2}/[\w.-]+){2,}"
 )
 """Options of commands, names of variables, paths."""
 _UNNUMBERED = re.compile(r"%(?!\d+\$|%|\(|\{|\d{1,2}%|n$|L?\d{1,2}$).+|\{(?::[^{}]*)?\}", re.DOTALL)

@@ -155,11 +155,12 @@ def _encoding(path: Path, data: bytes) -> str:
 
 
 def _decoded(path: Path, data: bytes, encoding: str) -> str:
+    hint = "correct the charset of its Content-Type; nothing was written"
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise HeedfulError(
-            f"{path.name}, line {line:,}: the text is not in {encoding}, as the header says",
-            hint="correct the charset of its Content-Type; nothing was written",
-        ) from None
+        problem = f"{path.name}, line {line:,}: the text is not in {encoding}, as the header says"
+        raise HeedfulError(problem, hint=hint) from None
+    except (UnicodeError, LookupError):  # of what is no character set, such as base64 or idna
+        raise HeedfulError(f"{path.name}: its text cannot be in {encoding}", hint=hint) from None

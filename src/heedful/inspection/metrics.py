@@ -32,6 +32,6 @@ def read_metrics(path: Path) -> Metrics:
 def _values(line: str) -> dict[str, Any]:
     try:
         values = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) and "update" in values else {}

@@ -7,17 +7,64 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
+from pydantic import ConfigDict, NonNegativeInt, PositiveInt, model_validator
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import readable, write_bytes
+from heedful.inspection.asked import Asked
 from heedful.inspection.record import FORMAT, Record
+from heedful.inspection.trace import KINDS, Kind
 
 KEY = "heedful"
+
+
+class _Part(Config):
+    """A part of a manifest of which only some is used here; the page reads the rest."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class _Model(_Part):
+    name: str
+    layers: dict[Kind, NonNegativeInt]
+    heads: PositiveInt
+    arithmetic: bool
+
+    @model_validator(mode="after")
+    def _looks_somewhere(self) -> Self:
+        if self.layers.keys() != set(KINDS) or not any(self.layers.values()):
+            raise ValueError("the manifest names no attention")
+        return self
+
+
+class _Side(_Part):
+    ids: tuple[int, ...]
+    pieces: tuple[str, ...]
+    groups: tuple[int, ...]
+    words: tuple[str, ...]
+
+
+class _Sides(_Part):
+    source: _Side
+    read: _Side
+    written: _Side
+
+
+class _Manifest(_Part):
+    """What Python uses of a manifest."""
+
+    model: _Model
+    asked: Asked
+    sides: _Sides
+    tensors: dict[str, dict[str, Any]]
+    notes: tuple[str, ...]
+    checkpoint: int | None
 
 
 @dataclass(frozen=True)
@@ -63,10 +110,16 @@ def load_record(path: Path | str) -> RecordFile:
         raise HeedfulError(f"{path} is no record: {error}", hint=hint) from None
     if told is None:
         raise HeedfulError(f"{path} is no record: it has no manifest", hint=hint)
-    manifest: dict[str, Any] = json.loads(told)
-    if manifest.get("format") != FORMAT:
-        raise HeedfulError(
-            f"{path} is a record of format {manifest.get('format')}, not {FORMAT}",
-            hint="record the sentence again with this version",
-        )
+    try:
+        manifest = json.loads(told)
+        found = manifest.get("format") if isinstance(manifest, dict) else None
+        if found != FORMAT:
+            raise HeedfulError(
+                f"{path} is a record of format {found}, not {FORMAT}",
+                hint="record the sentence again with this version",
+            )
+        _Manifest.checked(manifest)
+        json.dumps(manifest, ensure_ascii=False).encode()  # half a surrogate pair can be in no page
+    except (ValueError, RecursionError) as error:
+        raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
     return RecordFile(manifest, tensors)

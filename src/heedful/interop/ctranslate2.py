@@ -32,7 +32,7 @@ QUANTIZATIONS = (
 """How CTranslate2 can store weights."""
 Tokens = Literal["ids", "pieces"]
 """What tokens are called in a converted model: by number, for us, or as people read them, for others."""
-LAYOUT = 2
+LAYOUT = 3
 """Grows when the conversion changes, so that old files are made again."""
 CHOICES: dict[str, tuple[str | bool, ...]] = {
     "family": ("transformer",),
@@ -116,7 +116,7 @@ def converted(folder: Path, bundle: Bundle, precision: Precision) -> Path:
         if not _is_current(result, wanted):
             shutil.rmtree(result, ignore_errors=True)
             export(bundle, result, precision)
-            write_json(result / "heedful.json", wanted)
+            write_json(result / "heedful.json", {**wanted, "files": _digests(result)})
     return result
 
 
@@ -153,15 +153,28 @@ def _wanted(folder: Path, precision: Precision) -> dict[str, Any]:
 
 def _is_current(folder: Path, wanted: dict[str, Any]) -> bool:
     try:
-        return bool(json.loads((folder / "heedful.json").read_text(encoding="utf-8")) == wanted)
-    except (OSError, ValueError):  # none, or damaged: made again
+        told = json.loads((folder / "heedful.json").read_text(encoding="utf-8"))
+        # The library trusts its files, so damaged ones must not come before it.
+        return bool(told == {**wanted, "files": _digests(folder)})
+    except (OSError, ValueError, RecursionError):  # none, or damaged: made again
         return False
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Of every file of a conversion, by its name."""
+    return {
+        path.name: _digest(path).hex() for path in sorted(folder.iterdir()) if path.name != "heedful.json"
+    }
 
 
 def _fingerprint(folder: Path) -> str:
     """Of what the conversion depends on: the weights, their shape, the vocabularies."""
     digest = hashlib.blake2b(digest_size=16)
     for name in PARTS:
-        with (folder / name).open("rb") as file:
-            digest.update(hashlib.file_digest(file, "blake2b").digest())
+        digest.update(_digest(folder / name))
     return digest.hexdigest()
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "blake2b").digest()

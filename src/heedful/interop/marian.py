@@ -5,9 +5,9 @@ The rule to remember: the imported model gives the same numbers. What we cannot 
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from heedful.bundle import Bundle, BundleConfig, load_parameters
+from heedful.bundle import Bundle, BundleConfig, model_of
 from heedful.interop import marian_files as files
 from heedful.interop.marian_settings import (
     LONGEST,
@@ -35,7 +35,9 @@ def import_marian(path: Path, languages: tuple[str, str] | None = None, *, allow
         model = _model(folder, config, tokenizer, allow_bin=allow_bin)
         card = folder / files.CARD
         text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
-    longest = settings.get("model_max_length", LONGEST)
+    longest = settings.get("model_max_length", LONGEST)  # 1e30 for no limit
+    if isinstance(longest, bool) or not isinstance(longest, (int, float)) or not longest >= 1:
+        refuse("model_max_length", longest, "that is no number of tokens")
     return Bundle(
         BundleConfig(
             languages=tokenizer.languages,
@@ -110,9 +112,7 @@ def _model(
     )
     sides = (tokenizer.source.vocabulary, tokenizer.target.vocabulary)
     orders = Orders(*(places_of(original_pieces(side), side) for side in sides))
-    model = Transformer(settings)
-    load_parameters(model, our_weights(theirs, tables, settings, orders), folder)
-    return model
+    return cast("Transformer", model_of(settings, our_weights(theirs, tables, settings, orders), folder))
 
 
 def _card(path: Path, text: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from heedful.bundle import read_tensors
+from heedful.corpora.archives import DAMAGED_ZIP
 from heedful.errors import HeedfulError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def _unpack(path: Path, folder: Path) -> None:
             for name, most in BOUNDS.items():
                 if entry := entries.get(homes[0] / name):
                     _unpack_one(archive, entry, folder / name, most)
-    except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError) as error:
+    except DAMAGED_ZIP as error:
         raise HeedfulError(f"{path} is no zip that can be read: {error}", hint=FETCH) from None
 
 

@@ -43,8 +43,9 @@ LAYOUT: dict[str, Any] = {
 def check_architecture(config: Mapping[str, Any]) -> None:
     """An error that says what it is instead, if this is not a MarianMT model."""
     kind, names = config.get("model_type"), config.get("architectures") or ["MarianMTModel"]
-    if kind != "marian" or "MarianMTModel" not in names:
-        found = f"type {kind!r}" if kind != "marian" else str(names[0])
+    if kind != "marian" or not isinstance(names, list) or "MarianMTModel" not in names:
+        other = names[0] if isinstance(names, list) else names
+        found = f"type {kind!r}" if kind != "marian" else str(other)
         if kind is None and "model" in config:
             raise HeedfulError("this is a model of heedful already", hint="heedful translate works on it")
         raise HeedfulError(
@@ -63,7 +64,7 @@ def model_settings(config: Mapping[str, Any]) -> dict[str, Any]:
         if encoder != decoder:
             refuse(f"encoder_{name}", encoder, f"the decoder has {decoder}, and here both have one number")
     activation = config.get("activation_function", "gelu")
-    if activation not in ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
         refuse("activation_function", activation, f"known are {', '.join(ACTIVATIONS)}")
     return {
         "width": _number(config, "d_model"),
@@ -85,7 +86,8 @@ def search_settings(config: Mapping[str, Any], generation: Mapping[str, Any]) ->
         if said.get(name) is not None and said[name] not in harmless:
             refuse(name, said[name], "the search here has no such setting")
     pad, end = config.get("pad_token_id"), config.get("eos_token_id")
-    if any(words != [pad] for words in said.get("bad_words_ids") or []):
+    banned = said.get("bad_words_ids") or []
+    if not isinstance(banned, list) or any(words != [pad] for words in banned):
         refuse("bad_words_ids", said["bad_words_ids"], "only <pad> is never written here")
     if said.get("forced_eos_token_id") not in (None, end, [end]):
         refuse("forced_eos_token_id", said["forced_eos_token_id"], "a sentence ends with </s> here")

@@ -26,11 +26,13 @@ def marian_tokenizer(ids: Mapping[str, Any], model: bytes, name: str) -> Sentenc
     if missing:
         raise HeedfulError(f"{name} has no {missing[0]}", hint=FETCH)
     taken = set(first)
-    vocabulary = SentencePieceVocabulary(
-        languages=tuple(tags),
-        pieces=(*first, *(piece for piece in pieces if piece not in taken)),
-        digest=hashlib.sha256(model).hexdigest(),
-        own_ids=tuple(ids[piece] for piece in first),
+    vocabulary = SentencePieceVocabulary.checked(
+        {
+            "languages": tuple(tags),
+            "pieces": (*first, *(piece for piece in pieces if piece not in taken)),
+            "digest": hashlib.sha256(model).hexdigest(),
+            "own_ids": tuple(ids[piece] for piece in first),
+        }
     )
     return SentencePieceTokenizer(vocabulary, model)
 

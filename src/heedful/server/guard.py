@@ -138,9 +138,10 @@ class _Visit:
 
 def error_response(refused: RefusedError, path: str, request_id: str = "") -> JSONResponse:
     """An error as JSON; DeepL's clients look for it under another name."""
-    content: dict[str, Any] = {"error": refused.message}
+    message = refused.message.encode("utf-8", "replace").decode()  # it may repeat what no UTF-8 can hold
+    content: dict[str, Any] = {"error": message}
     if path.startswith("/v2/"):
-        content["message"] = refused.message
+        content["message"] = message
     if refused.status >= 500 and request_id:
         content["request_id"] = request_id
     headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}

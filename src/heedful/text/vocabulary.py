@@ -57,6 +57,14 @@ class TokenizerConfig(Config):
         return self
 
 
+def _check_text(pieces: Sequence[str]) -> None:
+    """JSON can spell half a surrogate pair, which is no text."""
+    try:
+        "".join(pieces).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a piece is no text that UTF-8 could hold") from None
+
+
 class Vocabulary(Config):
     """Everything a tokenizer has learned: plain data, checked when read."""
 
@@ -86,6 +94,7 @@ class Vocabulary(Config):
         first = first_pieces(self.languages)
         if self.pieces[: len(first)] != first:
             raise ValueError("the pieces do not begin with the specials, language tags and bytes")
+        _check_text(self.pieces)
         known = set(self.pieces)
         if len(known) < len(self.pieces) or "" in known:
             raise ValueError("a piece is empty or there twice")
@@ -120,6 +129,7 @@ class SentencePieceVocabulary(Vocabulary):
         first = (*SPECIALS, *map(language_tag, self.languages))
         if self.pieces[: len(first)] != first:
             raise ValueError("the pieces do not begin with the specials and language tags")
+        _check_text(self.pieces)
         if len(set(self.pieces)) < len(self.pieces):
             raise ValueError("a piece is there twice")
         if len(set(self.own_ids) & set(range(len(self.pieces)))) != len(first):

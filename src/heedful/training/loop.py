@@ -403,7 +403,7 @@ def _kept_metrics(path: Path, update: int) -> list[dict[str, Any]]:
             values = json.loads(line)
             if values["update"] <= update:
                 kept.append(values)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             break
     write_text(path, "".join(json.dumps(values) + "\n" for values in kept))
     return kept

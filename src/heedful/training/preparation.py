@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from heedful.bundle import BundleConfig
 from heedful.corpora.batches import Batches, Updates
@@ -165,7 +165,13 @@ def prepare(
 
 def load_prepared(folder: Path) -> Prepared:
     """What ``prepare`` has finished."""
-    finished = read_json(folder / PREPARED, DAMAGED)
+    try:
+        return _loaded(folder, read_json(folder / PREPARED, DAMAGED))
+    except (TypeError, ValueError) as error:
+        raise HeedfulError(f"the prepared corpus in {folder} is damaged: {error}", hint=DAMAGED) from None
+
+
+def _loaded(folder: Path, finished: dict[str, Any]) -> Prepared:
     validation = list(cleaned_pairs(folder / "validation.tsv"))
     if not ({"config", "summary"} <= finished.keys() and validation):
         raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
@@ -180,8 +186,8 @@ def load_prepared(folder: Path) -> Prepared:
         tokenizer,
         store,
         validation,
-        finished["summary"],
-        Mixture(tuple(sizes), tuple(finished.get("shares", [0.0]))),
+        [str(line) for line in finished["summary"]],
+        Mixture(tuple(map(int, sizes)), tuple(map(float, finished.get("shares", [0.0])))),
         tuple((one, other) for one, other in finished.get("directions", ())),
         tuple((one, other) for one, other in finished.get("examined", ())),
         BundleConfig.checked(start) if start else None,

@@ -53,6 +53,8 @@ FINAL_BLEU_SENTENCES = 1000
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 NO_TIME_LEFT = 0.8
 """Share of the time after which a training that has not begun had better not begin."""
+MOST_THREADS = 10_000
+"""A run.json that says more is damaged."""
 SHORTEST_LONGEST = 24
 """Tokens up to which a sentence is never split, even if the corpus has only shorter ones."""
 SEVERAL_SENTENCES = 0.05
@@ -196,8 +198,11 @@ def read_run(folder: Path) -> Begun:
             tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined", "remembered")
         )
         inputs = Inputs(training, validation, languages, plain, trees, reading, *parts)
-        return Begun(inputs, settings, told, int(run["threads"]))
-    except (KeyError, TypeError, ValueError) as error:
+        threads = int(run["threads"])
+        if not 1 <= threads <= MOST_THREADS:
+            raise ValueError(f"{threads} threads")
+        return Begun(inputs, settings, told, threads)
+    except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
 
 

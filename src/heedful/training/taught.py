@@ -99,7 +99,7 @@ def _read_links(path: Path) -> Iterator[tuple[str, list[tuple[int, int]]]]:
     for line in read_lines(path):
         source, _, pairs = line.text.partition("\t")
         words = spaced_words(source)
-        found = [re.fullmatch(r"(\d+)-(\d+)", pair) for pair in pairs.split()]
+        found = [re.fullmatch(r"(\d{1,9})-(\d{1,9})", pair) for pair in pairs.split()]
         links = [(int(link[1]), int(link[2])) for link in found if link]
         if not words or not all(found) or any(max(link) >= len(words) for link in links):
             raise HeedfulError(f"{path}, line {line.number}: cannot use {line.text!r}", hint=SHAPE)

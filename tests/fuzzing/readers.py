@@ -1,0 +1,7 @@
+"""Every reader that takes something from outside or back from disk."""
+
+from tests.fuzzing.corpus_readers import CORPORA
+from tests.fuzzing.model_readers import MODELS
+from tests.fuzzing.server_requests import REQUESTS
+
+READERS = [*CORPORA, *MODELS, *REQUESTS]

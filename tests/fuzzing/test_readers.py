@@ -1,0 +1,100 @@
+"""Every reader, given damaged and hostile files: it succeeds or says what is wrong, and nothing else happens.
+
+A few inputs each, the same at every run; ``campaign.py`` tries tens of thousands. HEEDFUL_FUZZ_EXAMPLES=2000
+makes this run as thorough.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from heedful.errors import HeedfulError
+from tests.fuzzing.mutations import damaged
+from tests.fuzzing.outcomes import HangError, OutsideError, Reader, in_time, outcome
+from tests.fuzzing.readers import READERS
+from tests.fuzzing.trying import try_all, try_some
+
+EXAMPLES = int(os.environ.get("HEEDFUL_FUZZ_EXAMPLES", "60"))
+LEAST = 8
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_whatever_it_is_given(reader: Reader, tmp_path: Path) -> None:
+    examples = max(LEAST, EXAMPLES // reader.slow)
+    tally = try_some(reader, tmp_path / "folder", examples)
+    assert tally.inputs >= examples
+
+
+def test_names_tell_readers_apart() -> None:
+    assert len({reader.name for reader in READERS}) == len(READERS)
+
+
+# ---- a test must be able to fail
+
+
+def broken(read: object) -> Reader:
+    def prepare(folder: Path) -> None:
+        (folder / "file").write_bytes(b"valid")
+
+    return Reader("broken", "file", prepare, read, lambda seeds: damaged(seeds))  # type: ignore[arg-type]
+
+
+def raises_something_else(folder: Path) -> None:
+    if (folder / "file").read_bytes() != b"valid":
+        raise KeyError("key")
+
+
+def says_nothing(folder: Path) -> None:
+    if (folder / "file").read_bytes() != b"valid":
+        raise HeedfulError(" ")
+
+
+def writes_outside(folder: Path) -> None:
+    if (folder / "file").read_bytes() != b"valid":
+        (folder.parent / "outside").write_text("x")
+
+
+def removes_outside(folder: Path) -> None:
+    if (folder / "file").read_bytes() != b"valid":
+        (folder.parent / "outside").unlink()
+
+
+def starts_a_program(folder: Path) -> None:
+    if (folder / "file").read_bytes() != b"valid":
+        subprocess.run([sys.executable, "-c", ""])
+
+
+def connects(folder: Path) -> None:
+    if (folder / "file").read_bytes() != b"valid":
+        with socket.socket() as connection:
+            connection.connect(("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize(
+    ("read", "crash"),
+    [
+        (raises_something_else, KeyError),
+        (says_nothing, AssertionError),
+        (writes_outside, OutsideError),
+        (removes_outside, OutsideError),
+        (starts_a_program, OutsideError),
+        (connects, OutsideError),
+    ],
+)
+def test_crashes_are_found(read: object, crash: type[BaseException], tmp_path: Path) -> None:
+    reader, folder = broken(read), tmp_path / "folder"
+    tally = try_all(reader, folder, 20)
+    assert tally.crashed == 20 - tally.accepted - tally.refused >= 15
+    assert all(name.startswith(crash.__name__) for name in tally.crashes)
+    with pytest.raises(crash):
+        outcome(reader, folder, b"other")
+
+
+def test_a_hang_is_found() -> None:
+    with pytest.raises(HangError), in_time(0.1):
+        time.sleep(10)
