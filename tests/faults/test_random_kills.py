@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.conftest import quick_train_words, run_heedful
-from tests.faults.harness import Command, check_checkpoints, check_finished, updates, weights
+from tests.faults.harness import Command, Moment, check_checkpoints, check_finished, saved, updates, weights
 
 KILLS = int(os.environ.get("HEEDFUL_KILLS", "3"))
 SEED = int(os.environ.get("HEEDFUL_SEED", "7"))
@@ -52,19 +52,24 @@ class Timing:
     learning: float
 
 
+def learns(command: Command, folder: Path) -> Moment:
+    """The moment at which it begins to learn, or to go on with it."""
+    return lambda: PREPARED in command.said and saved(folder, 0)()
+
+
 def timing_of_a_run(pairs: Path, folder: Path) -> Timing:
     started = time.monotonic()
     with Command(*quick_train_words(pairs, folder)) as command:
-        prepared = command.until(command.has_said(PREPARED)) and time.monotonic()
+        prepared = command.until(learns(command, folder)) and time.monotonic()
         assert command.ended().status == 0
     return Timing(time.monotonic() - started, time.monotonic() - prepared)
 
 
-def was_killed(words: list[str], dice: random.Random, timing: Timing) -> bool:
+def was_killed(words: list[str], folder: Path, dice: random.Random, timing: Timing) -> bool:
     """Start a command and kill it at a random moment of the whole, or of the end; False if it was quicker."""
     with Command(*words) as command:
         if dice.random() < 0.5:  # most of a short run is its start
-            command.until(command.has_said(PREPARED))
+            command.until(learns(command, folder))
             time.sleep(dice.uniform(0, timing.learning))
         else:
             time.sleep(dice.uniform(0, timing.whole))
@@ -81,7 +86,7 @@ def kill_again_and_again(
     """A training that is killed at most so often; returns in which phases it was."""
     found: Counter[str] = Counter()
     while found.total() < kills and not (folder / "config.json").exists():
-        if was_killed(next_words(pairs, folder), dice, timing):
+        if was_killed(next_words(pairs, folder), folder, dice, timing):
             found[phase(folder)] += 1
         check_checkpoints(folder)
     if not (folder / "config.json").exists():
