@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from heedful.errors import HeedfulError
+from heedful.training.meeting import fresh_store
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
 PRECISIONS = ("float32", "bfloat16", "auto")
@@ -170,7 +171,9 @@ def group_of_torchrun(device: torch.device, silence: float) -> Iterator[Group]:
         yield group
         return
     with talking_over(_interface_to(os.environ["MASTER_ADDR"])):
-        init_process_group(device, silence)
+        with told_when_lost():
+            store, rank, size = fresh_store(silence)
+        init_process_group(device, silence, store=store, rank=rank, world_size=size)
     group = Group(dist.get_rank(), size, int(os.environ["LOCAL_WORLD_SIZE"]), silence)
     group.given = True
     try:
