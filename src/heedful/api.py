@@ -26,8 +26,9 @@ from heedful.training.group import Group, group_of_torchrun, under_torchrun
 from heedful.training.initial_embeddings import check_vectors, with_lasting_vectors
 from heedful.training.initial_encoder import with_encoder_settings
 from heedful.training.preparation import Inputs
-from heedful.training.run import Together, begun, carry_on, is_begun, read_run, taken_up
+from heedful.training.run import Together, begun, carry_on, is_begun, is_finished, read_run, taken_up
 from heedful.training.starting_model import inputs_to_tune, languages_to_tune, start_of, with_model_settings
+from heedful.training.stopping import left_to_the_leader
 from heedful.training.tasks import TASKS
 from heedful.training.taught import check_links
 from heedful.training.terms import check_glossary
@@ -153,6 +154,9 @@ def _trained(
         if group.rank:
             return _followed(group, folder, settings)
         if under_torchrun() and is_begun(folder, inputs, settings, told):
+            if is_finished(folder):
+                report.say(f"the model in {folder} is finished")
+                return Bundle.load(folder)
             with taken_up(folder):
                 return carry_on(folder, choose, report, Together(group))
         with begun(folder, inputs, settings, told):
@@ -172,8 +176,10 @@ def _group(settings: Settings) -> Iterator[Group]:
 
 def _followed(group: Group, folder: Path, settings: Settings) -> Bundle:
     """Train with the leader, who writes the model."""
-    torch.set_num_threads(max(1, available_cores() // group.neighbours))
-    follow(group, folder / "training", TrainingConfig.checked(settings.get("training", {})).device)
+    told = TrainingConfig.checked(settings.get("training", {}))
+    torch.set_num_threads(max(1, (told.threads or available_cores()) // group.neighbours))
+    with left_to_the_leader():
+        follow(group, folder / "training", told.device)
     return Bundle.load(folder)
 
 

@@ -16,7 +16,11 @@ class HeedfulError(Exception):
         self.hint = hint
 
 
-class DiskError(HeedfulError):
+class UnfinishedError(HeedfulError):
+    """Work was cut short by the machine, not by the user's mistake: what was begun can go on."""
+
+
+class DiskError(UnfinishedError):
     """Something cannot be written: no room, a disk that is read-only or gone. What was complete is whole."""
 
 

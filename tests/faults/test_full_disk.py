@@ -66,6 +66,24 @@ def test_in_preparation(grammar_pairs: Path, quick_model: Path, disk: Disk, quic
     check_finished(folder)
 
 
+def test_in_preparation_by_several_processes(
+    grammar_pairs: Path, quick_model: Path, disk: Disk, quick: Settings
+) -> None:
+    """What a worker meets is as if the command itself had met it: what was begun stays."""
+    folder = disk.folder / "model"
+    pieces = {"preparation": {"processes": 2, "piece_megabytes": 0.01}}
+    disk.fill(leave=40 * KILOBYTE)
+    with pytest.raises(DiskError, match="no room on the disk for"):
+        heedful.train(
+            grammar_pairs, folder, languages=("en", "fr"), settings=quick | pieces, report=Moments()
+        )
+    assert (folder / "training" / "run.json").exists()
+    disk.free()
+    heedful.resume(folder, report=Moments())
+    assert weights(folder) == weights(quick_model)
+    check_finished(folder)
+
+
 def test_at_the_very_start(grammar_pairs: Path, disk: Disk, quick: Settings) -> None:
     disk.fill()
     with pytest.raises(DiskError, match=r"no room on the disk for .*run.json"):

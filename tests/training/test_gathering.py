@@ -64,6 +64,21 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_files_that_changed_since_are_read_again(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Prepared, but nothing learned: the same command on a corrected file must not learn from the old one."""
+    pairs, folder = tmp_path / "pairs.tsv", tmp_path / "model"
+    shutil.copyfile(grammar_pairs, pairs)
+    words = [*quick_train_words(pairs, folder), "--set", "training.updates=1"]
+    assert run_heedful(*words).status == 0
+    for path in (*folder.glob("*.*"), *(folder / "training" / "checkpoints").iterdir()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    lines = pairs.read_text().splitlines(keepends=True)
+    pairs.write_text("".join(lines[:500]))
+    done = run_heedful(*words)
+    assert done.status == 0, done.err
+    assert "read 500 pairs" in done.err
+
+
 def inputs(files: Path) -> Inputs:
     mixed = (Part((files / "d.tsv",), share=0.3, held_out=False),)
     return Inputs(tuple(files / name for name in ("a.tsv", "b.jsonl.gz", "c.en", "c.fr")), parts=mixed)

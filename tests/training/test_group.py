@@ -22,7 +22,7 @@ SAME = ("--set", "model.dropout=0", "--set", "model.attention_bias=false")
 keys, whose true gradient is zero: Adam would blow up the rounding."""
 LONGER = ("--set", "training.updates=300", "--set", "training.validate_every=100")
 START = [
-    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "20"),
+    *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "100"),
     *("--monitor-interval", "0.5", "--nproc-per-node"),
 ]
 
@@ -88,6 +88,8 @@ def test_the_curve_of_one_process(
     said = torchrun(size, *words, *told)
     assert said.count("model written to") == 1  # by the leader
     check_alike(tmp_path / "model", alone)
+    if parallel == "ddp":  # a host that comes too late, with the same command
+        assert "is finished" in torchrun(1, *words, *told)
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +169,22 @@ def test_another_number_of_processes_goes_on_at_the_same_pair(
     assert f"going on from update {saved}" in stopped.communicate(timeout=120)[1]
     done = run_heedful("train", "--resume", folder, "--processes", "1")
     assert done.status == 0, done.err
+    assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
+
+
+def test_weights_that_are_cut_up_are_saved_and_taken_up_again(
+    grammar_pairs: Path, long_alone: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    words = [*quick_train_words(grammar_pairs, folder), *SAME, *LONGER, "--set", "training.parallel=fsdp"]
+    process = start(2, *words)
+    wait_for_update(folder, 30, process)
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=120)
+    assert "stopped by SIGTERM" in said
+    saved = int(checkpoints(folder / "training" / "checkpoints")[-1].name)
+    assert 30 <= saved < 100
+    assert f"going on from update {saved}" in torchrun(2, *words)
     assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
 
 

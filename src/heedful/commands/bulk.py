@@ -87,8 +87,7 @@ def bulk_command(options: BulkOptions, report: Reporter) -> None:
         records = _all_finished(task)
         if output.joined:
             _join(task, records, output.path)
-    if output.joined:
-        shutil.rmtree(task.folder)
+            shutil.rmtree(task.folder)  # with the lock, whose next holder begins anew
     _tell(task, records, report)
 
 
@@ -109,10 +108,19 @@ def _check(options: BulkOptions) -> None:
 
 
 def _files(options: BulkOptions) -> list[Path]:
-    """The files that are given, and those of folders in the order of their names, but no hidden ones."""
+    """The files that are given, and those of folders in the order of their names, but no hidden ones.
+
+    What stands below the output is what an earlier command has written.
+    """
     found: list[Path] = []
+    output = options.output.absolute() if options.output else Path()
+    written = {output, output.with_name(f"{output.name}.shards")}
     for path in options.inputs:
-        inside = sorted(each for each in path.rglob("*") if each.is_file() and not each.name.startswith("."))
+        inside = sorted(
+            each
+            for each in path.rglob("*")
+            if each.is_file() and not each.name.startswith(".") and not written & {*each.absolute().parents}
+        )
         if path.is_dir() and not inside:
             raise HeedfulError(f"there is no file in {path}", hint="name files, or a folder of files")
         found += inside if path.is_dir() else [path]

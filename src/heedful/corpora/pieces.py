@@ -141,7 +141,8 @@ def _offsets(path: Path, lines: Sequence[int]) -> list[int]:
                 offsets.append(place + at)
             place += len(block)
             counted += inside
-    return [*offsets, place]
+    missing = len(lines) - 1 - len(offsets)  # a file that is too short: reading will say so
+    return [*offsets, *[place] * missing, place]
 
 
 def is_packed(path: Path) -> bool:

@@ -58,20 +58,24 @@ def arithmetic_of(
 
     ``processes`` are those asked for in this sitting; those of a group are there already.
     """
+    if processes and group.given:
+        raise HeedfulError(
+            "--processes is for a training without torchrun", hint="torchrun --nproc-per-node says how many"
+        )
     path, plan = learner.folder / FILE, learner.plan
     on_cpu = learner.model.output.weight.device.type == "cpu"
     told = group.size if group.given else processes
-    if path.exists():
-        kept = _read(path)
-        return _with_processes(kept, told, group, threads) if on_cpu else _alone(kept)
     if max(processes, plan.settings.processes) > 1 and not on_cpu:
         raise HeedfulError(
             "training.processes is for CPUs",
             hint="for several GPUs: torchrun --nproc-per-node gpu -m heedful train ...",
         )
+    if path.exists():
+        kept = _read(path)
+        return _with_processes(kept, told, group, threads) if on_cpu else _alone(kept, threads)
     chosen = _chosen(learner, group, threads, report, told or plan.settings.processes)
     # Who is given by torchrun today may not be there tomorrow.
-    write_json(path, (_alone(chosen) if group.given else chosen).model_dump())
+    write_json(path, (_alone(chosen, threads) if group.given else chosen).model_dump())
     return chosen
 
 
@@ -88,8 +92,8 @@ def _threads_of_each(threads: int, size: int, group: Group) -> int:
     return max(1, threads // (group.neighbours if group.size > 1 else size))
 
 
-def _alone(kept: Arithmetic) -> Arithmetic:
-    return kept.model_copy(update={"processes": 1})
+def _alone(kept: Arithmetic, threads: int) -> Arithmetic:
+    return kept.model_copy(update={"processes": 1, "threads": threads})
 
 
 def _read(path: Path) -> Arithmetic:

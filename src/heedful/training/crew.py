@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import HeedfulError
+from heedful.errors import DiskError, HeedfulError, UnfinishedError
 from heedful.progress import Task
 from heedful.training.devices import available_cores
 
@@ -97,7 +97,8 @@ class _Shift:
                 return False
             answer = json.loads(line)
             if "problem" in answer:
-                raise HeedfulError(answer["problem"], hint=answer["hint"])
+                kind = DiskError if answer["disk"] else HeedfulError
+                raise kind(answer["problem"], hint=answer["hint"])
             with self.lock:
                 if "advance" in answer:
                     self.progress.advance(answer["advance"])
@@ -149,8 +150,8 @@ def _environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": paths, "RAYON_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-def _ended(status: int) -> HeedfulError:
-    return HeedfulError(
+def _ended(status: int) -> UnfinishedError:
+    return UnfinishedError(
         f"a process that prepares the corpus has ended {ATTEMPTS} times, the last time with status {status}",
         hint="is there enough memory? with fewer processes: --set preparation.processes=1",
     )

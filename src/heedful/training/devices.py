@@ -18,9 +18,11 @@ def chosen_device(name: str) -> "torch.device":
     """
     import torch
 
+    place = os.environ.get("LOCAL_RANK")  # torchrun: each process of a machine has a GPU of its own
+    if name == "cuda" and place:
+        name = f"cuda:{place}"
     if name == "auto":
         if torch.cuda.is_available():
-            place = os.environ.get("LOCAL_RANK")  # torchrun: each process of a machine has a GPU of its own
             return torch.device(f"cuda:{place}" if place else "cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:

@@ -136,7 +136,9 @@ def clean_piece(folder: Path, number: int, advance: Callable[[int], None]) -> No
     sums = {name: checksum(aside / name) for name in ("pairs.tsv", "hashes", "places")}
     write_json(aside / REPORT, found.to_json() | {"identity": before, "blake2b": sums})
     sync_folder(aside)
-    aside.rename(gathering / f"{number:05}")
+    final = gathering / f"{number:05}"
+    shutil.rmtree(final, ignore_errors=True)  # by a worker that was ended before it could say so
+    aside.rename(final)
 
 
 def _write_piece(

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heedful.errors import HeedfulError
+from heedful.errors import UnfinishedError
 from heedful.training.meeting import fresh_store
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -28,12 +28,14 @@ PRECISIONS = ("float32", "bfloat16", "auto")
 _ASK_FOR_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
 
-class LostError(HeedfulError):
+class LostError(UnfinishedError):
     """A process of the group has gone, or cannot be reached."""
 
-    def __init__(self, error: Exception) -> None:
+    @classmethod
+    def because(cls, error: Exception) -> "LostError":
+        """In our words."""
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        super().__init__(
+        return cls(
             f"a process that trains with this one is lost: {reason}",
             hint="go on with --resume; with less memory in use: --processes 1",
         )
@@ -119,16 +121,22 @@ class Group:
     def close(self) -> None:
         """Leave the others; whether they are still there does not matter."""
         self._closed.set()
-        if self.size > 1 and dist.is_initialized():
-            with suppress(RuntimeError):
-                dist.destroy_process_group()
+        heard = self.busy.acquire(timeout=min(self.silence, 5.0))  # else it speaks to somebody who is gone
+        try:
+            if self.size > 1 and dist.is_initialized():
+                with suppress(RuntimeError):
+                    dist.destroy_process_group()
+        finally:
+            if heard:
+                self.busy.release()
 
     def _say_that_we_are_here(self) -> None:
         while not self._closed.wait(min(self.silence / 4, 15.0)):
             if self.busy.acquire(blocking=False):
                 try:
-                    self.send(Order(Kind.WAIT))
-                except LostError:
+                    if not self._closed.is_set():
+                        self.send(Order(Kind.WAIT))
+                except (LostError, ValueError):  # the second: there is no group any more
                     return  # the next order will say so
                 finally:
                     self.busy.release()
@@ -148,7 +156,7 @@ def told_when_lost() -> Iterator[None]:
     except RuntimeError as error:
         if not is_loss(error):
             raise
-        raise LostError(error) from None
+        raise LostError.because(error) from None
 
 
 def under_torchrun() -> bool:
@@ -170,6 +178,8 @@ def group_of_torchrun(device: torch.device, silence: float) -> Iterator[Group]:
         group.given = under_torchrun()
         yield group
         return
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     with talking_over(_interface_to(os.environ["MASTER_ADDR"])):
         with told_when_lost():
             store, rank, size = fresh_store(silence)

@@ -146,13 +146,13 @@ def train_to_end(run: Run, arithmetic: Arithmetic, group: Group) -> None:
     run.model.train()
     processes, threads = arithmetic.processes, arithmetic.threads
     with (
-        signals_noted() as noted,
+        signals_noted(patient=group.given) as noted,
         team(run.learner, group, processes, threads, run.report) as workers,
         run.report.task("training", **_extent(run)) as task,
     ):
         while not run.ended:
             before, done = run.share, _extent(run)["done"]
-            with _saved_if_lost(run, workers, meter):
+            with _saved_if_lost(run, workers, meter, noted):
                 _one_update(run, workers, arithmetic.precision, meter)
             task.advance(_extent(run)["done"] - done, note=meter.note)
             run.state.due = run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch)
@@ -210,7 +210,7 @@ def _count(run: Run, outcome: Outcome) -> None:
 
 
 @contextmanager
-def _saved_if_lost(run: Run, workers: Team, meter: "_Meter") -> Iterator[None]:
+def _saved_if_lost(run: Run, workers: Team, meter: "_Meter", noted: list[int]) -> Iterator[None]:
     """When the others are lost, what this process has is a checkpoint to go on from: nothing is."""
     try:
         yield
@@ -218,7 +218,10 @@ def _saved_if_lost(run: Run, workers: Team, meter: "_Meter") -> Iterator[None]:
         if workers.keeps_all:
             meter.write()
             _save(run)
-            run.report.say(f"update {run.state.update:,} is saved")
+            if run.unsaved is None:
+                run.report.say(f"update {run.state.update:,} is saved")
+        if noted:  # they were asked to stop too, and did
+            raise StoppedError(noted[0], _to_go_on(run)) from None
         raise
 
 

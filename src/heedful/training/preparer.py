@@ -13,7 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from heedful.errors import HeedfulError
+from heedful.errors import DiskError, HeedfulError
+from heedful.files import disk_error
 
 Advance = Callable[[int], None]
 
@@ -28,10 +29,7 @@ def carry_out(folder: Path, order: dict[str, Any], advance: Advance) -> Any:
     try:
         return tasks[order["task"]](folder, order["number"], advance)
     except OSError as error:
-        raise HeedfulError(
-            f"cannot prepare the corpus in {folder}: {error.strerror or error}",
-            hint="is there room on the disk?",
-        ) from None
+        raise disk_error(error.filename or folder, error) from None
 
 
 def main() -> None:
@@ -47,7 +45,8 @@ def main() -> None:
         try:
             _answer({"result": carry_out(folder, order, lambda count: _answer({"advance": count}))})
         except HeedfulError as error:
-            _answer({"problem": error.problem, "hint": error.hint})
+            disk = isinstance(error, DiskError)
+            _answer({"problem": error.problem, "hint": error.hint, "disk": disk})
 
 
 def _listen(orders: "queue.Queue[bytes]") -> None:

@@ -23,7 +23,7 @@ from heedful.corpora.filters import CleaningConfig, cleaned_pairs
 from heedful.corpora.lines import STANDARD_INPUT
 from heedful.corpora.parts import Direction, Part
 from heedful.corpora.reading import ReadingConfig
-from heedful.errors import DiskError, HeedfulError
+from heedful.errors import DiskError, HeedfulError, UnfinishedError
 from heedful.files import disk_error, locked, read_json, write_json, writing
 from heedful.model.config import PLAIN, TREE_POSITIONS
 from heedful.model.family import new_model
@@ -37,11 +37,11 @@ from heedful.training.checkpoint import averaged_weights, checkpoints, whole
 from heedful.training.config import TrainingConfig
 from heedful.training.corpus import first_shard
 from heedful.training.devices import available_cores, chosen_device
-from heedful.training.group import Group, LostError
+from heedful.training.group import Group
 from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
 from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
 from heedful.training.loop import Run, start_run, train_to_end
-from heedful.training.preparation import Choice, Inputs, Prepared, prepare
+from heedful.training.preparation import PREPARED, Choice, Inputs, Prepared, prepare
 from heedful.training.preparation_config import PreparationConfig
 from heedful.training.starting_model import start_from_model
 from heedful.training.stopping import stopping_at_once
@@ -93,7 +93,7 @@ def begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> I
         try:
             _write_down(folder, inputs, settings, told)
             yield
-        except (DiskError, LostError):
+        except UnfinishedError:
             raise
         except HeedfulError:
             _forget_unlearned(folder)
@@ -117,8 +117,9 @@ def _check_new(folder: Path) -> None:
 def _clear(training: Path, *, keeps_data: bool) -> None:
     """What a start has left that learned nothing; but for the lock, which is ours.
 
-    What the same command has prepared of the corpus is not prepared again.
+    What the same command has prepared of the corpus is kept; whether files have changed since is looked into.
     """
+    (training / "data" / PREPARED).unlink(missing_ok=True)
     for path in training.iterdir():
         if path.is_dir() and not (keeps_data and path.name == "data"):
             shutil.rmtree(path)
@@ -157,15 +158,20 @@ def _description(inputs: Inputs, settings: Settings, told: Settings) -> dict[str
 def is_begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> bool:
     """Whether this very training was begun before: torchrun and schedulers give the first command again."""
     path = folder / "training" / "run.json"
-    if not path.is_file() or (folder / WEIGHTS).exists():
+    if not path.is_file():
         return False
     wanted = json.loads(json.dumps(_description(inputs, settings, told)))
     found = read_json(path, "delete the folder and train anew")
     return bool(wanted | {"threads": 0} == found | {"threads": 0})
 
 
+def is_finished(folder: Path) -> bool:
+    """Whether a model was written: its config.json comes last."""
+    return (folder / "config.json").exists()
+
+
 def _instead(folder: Path, learned: bool) -> str:
-    if (folder / "config.json").exists():
+    if is_finished(folder):
         return "a finished model is there: name another folder (-o)"
     return f"go on with it: heedful train --resume {folder}" if learned else "name another folder (-o)"
 

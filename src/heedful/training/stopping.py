@@ -14,22 +14,40 @@ from heedful.errors import StoppedError
 SIGNALS = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if name in signal.Signals.__members__
 )
+PATIENCE = 25.0
+"""Seconds; torchrun itself waits for 30."""
 DEAF = 3.0
 """Seconds after which work that does not hear a signal (a tokenizer in training) is ended all the same."""
 
 
 @contextmanager
-def signals_noted() -> Iterator[list[int]]:
-    """Signals are noted, to be obeyed between updates; a second one is obeyed at once."""
+def signals_noted(*, patient: bool = False) -> Iterator[list[int]]:
+    """Signals are noted, to be obeyed between updates; a second one is obeyed at once, unless ``patient``.
+
+    Under torchrun Ctrl-C comes twice: from the terminal, and from torchrun.
+    """
     noted: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:
-        if noted:
+        if noted and not patient:
             raise KeyboardInterrupt
         noted.append(number)
 
     with _handled(note):
         yield noted
+
+
+@contextmanager
+def left_to_the_leader() -> Iterator[None]:
+    """Signals are another's to obey; should it not end this process soon after one, that ends by itself."""
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        timer = threading.Timer(PATIENCE, os._exit, [128 + number])
+        timer.daemon = True
+        timer.start()
+
+    with _handled(wait):
+        yield
 
 
 @contextmanager

@@ -119,7 +119,8 @@ class Stream:
         """The stream that was prepared in a folder, if its files are still the same."""
         state = read_json(folder / STREAM, _AGAIN)
         inputs = Inputs.from_json(state["inputs"])
-        changed = [told[0] for told in state["files"] if told not in identity(inputs.paths)]
+        found = identity(inputs.paths)
+        changed = [told[0] for told in state["files"] if told not in found]
         if changed:
             raise HeedfulError(
                 f"{changed[0]} has changed or gone since this training began",
@@ -146,7 +147,8 @@ class Stream:
         """The batches of one update."""
         count = self._config.training.accumulate
         first = (epoch * self._per_epoch + index) * count
-        self._windows = [window for window in self._windows if first in window]
+        wanted = range(first, first + count)
+        self._windows = [window for window in self._windows if any(number in window for number in wanted)]
         return [self._batch(number) for number in range(first, first + count)]
 
     def _batch(self, number: int) -> Indices:

@@ -151,7 +151,7 @@ class Helpers:
         while not all(store.check([_ready(rank)]) for rank in range(1, self.size)):
             ended = [helper for helper in self._running if helper.poll() is not None]
             if ended or time.monotonic() > until:
-                raise HeedfulError(
+                raise LostError(
                     "a process that should help training "
                     + (f"has ended with status {ended[0].returncode}" if ended else "does not start"),
                     hint="train in one process: --processes 1",

@@ -99,7 +99,8 @@ class Worker:
 
     def step(self, sums: Sums, rate: float) -> float:
         """One step of Adam; everybody takes the same."""
-        return step(self.model, self.optimizer, sums, self.plan.settings, rate)
+        with told_when_lost():  # the length of a gradient that is cut up is everybody's
+            return step(self.model, self.optimizer, sums, self.plan.settings, rate)
 
     def take(self) -> None:
         """The leader's weights and moments to everybody."""
@@ -188,7 +189,7 @@ class ShardingWorker(Worker):
             _put(part, whole)
             if begun:
                 state, known = self.optimizer.state[part], self.moments.state[whole]
-                state["step"] = known.get("step", torch.zeros(())).clone()
+                state["step"] = known.get("step", _new_moment("step", part)).to(part.device).clone()
                 self.group.broadcast(state["step"])
                 for name in MOMENTS[1:]:
                     state[name] = torch.zeros_like(part.detach())
