@@ -28,7 +28,7 @@ from heedful.training.crew import Crew
 from heedful.training.preparation import Inputs, Prepared, prepare
 from heedful.training.preparation_config import PreparationConfig
 from heedful.training.survey import split_shards
-from tests.conftest import quick_train_words
+from tests.conftest import quick_train_words, run_heedful
 
 QUIET = Reporter(quiet=True)
 SETTINGS = {
