@@ -17,10 +17,14 @@ from heedful.text.glossary import TERM_TAGS, Glossary
 from heedful.text.tags import parts, tagged
 from heedful.training.config import TermsConfig
 from heedful.training.encoding import Numbered
-from heedful.training.terms import Finder, TermWriter
+from heedful.training.terms import Finder, TermWriter, term_notes
 from tests.conftest import run_heedful
 
 GRAMMAR = [Pair(pair.source, pair.target) for pair in generate(400)]
+
+
+def notes_of(writer: TermWriter) -> list[str]:
+    return term_notes(writer.config, writer.listed, writer.found)
 
 
 def written(config: TermsConfig, pairs: list[Pair]) -> tuple[list[Pair], TermWriter]:
@@ -66,7 +70,7 @@ def test_words_are_found_by_their_company() -> None:
 def test_what_is_inline_stands_in_the_target(swapped: float) -> None:
     added, writer = written(TermsConfig(share=0.5, swapped=swapped), GRAMMAR)
     assert 100 < len(added) < 250
-    assert f"{len(added)} pairs once more with terms inline" in writer.notes[0]
+    assert f"{len(added)} pairs once more with terms inline" in notes_of(writer)[0]
     known = {pair.target for pair in GRAMMAR}
     for pair in added:
         terms = _terms(pair)
@@ -79,7 +83,7 @@ def test_what_is_inline_stands_in_the_target(swapped: float) -> None:
 def test_no_share_adds_nothing() -> None:
     added, writer = written(TermsConfig(), GRAMMAR)
     assert not added
-    assert not writer.notes
+    assert not notes_of(writer)
 
 
 def test_a_glossary_goes_before_what_is_found(tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ def test_a_glossary_goes_before_what_is_found(tmp_path: Path) -> None:
     assert [("the dog", "le chien")] in terms
     assert not any("never" in source for each in terms for source, _ in each)
     assert any(_tags(pair) == ["fr", *TERM_TAGS] for pair in added)
-    assert "of them with those of the glossary" in writer.notes[0]
+    assert "of them with those of the glossary" in notes_of(writer)[0]
 
 
 def test_other_scripts() -> None:

@@ -6,7 +6,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from types import FrameType
 
 from heedful.errors import StoppedError
@@ -57,21 +57,20 @@ def stopping_at_once(hint: str) -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise StoppedError(number, hint)
 
-    with _handled(stop) as ours:
-        if not ours:
-            yield
-            return
-        told, telling = socket.socketpair()
-        telling.setblocking(False)
-        left = threading.Event()
-        threading.Thread(target=_end_the_deaf, args=(told, left, hint), daemon=True).start()
-        signal.set_wakeup_fd(telling.fileno(), warn_on_full_buffer=False)
+    told, telling = socket.socketpair()
+    telling.setblocking(False)
+    left = threading.Event()
+    # Before the handlers: a signal in the middle of its start would leave half a thread.
+    threading.Thread(target=_end_the_deaf, args=(told, left, hint), daemon=True).start()
+    with closing(telling), _handled(stop) as ours:
+        if ours:
+            signal.set_wakeup_fd(telling.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
             left.set()
-            signal.set_wakeup_fd(-1)
-            telling.close()
+            if ours:
+                signal.set_wakeup_fd(-1)
 
 
 def _end_the_deaf(told: socket.socket, left: threading.Event, hint: str) -> None:

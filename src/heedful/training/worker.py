@@ -218,12 +218,12 @@ WORKERS: dict[str, type[Worker]] = {"sum": Worker, "ddp": OverlappingWorker, "fs
 
 def new_worker(learner: Learner, group: Group) -> Worker:
     """As the recipe says; ``auto`` overlaps where computing does not take the cores that sending needs."""
+    if group.size == 1:
+        return Worker(learner, group)
     way = learner.plan.settings.parallel
-    if group.size == 1 and way != "fsdp":
-        way = "sum"
-    elif way == "auto":
+    if way == "auto":
         way = "ddp" if learner.model.output.weight.device.type == "cuda" else "sum"
-    return WORKERS[way](learner, group) if group.size > 1 else Worker(learner, group)
+    return WORKERS[way](learner, group)
 
 
 def _gradient(parameter: nn.Parameter) -> Tensor:
