@@ -192,7 +192,9 @@ def test_in_every_phase_of_a_real_command(
             command.until(phases(command, folder)[phase])
             command.send(number)
             done = command.ended(SECONDS)
-        assert done.status in (128 + number, -number), (phase, done.err)
+        # The last phase may be over before the signal comes: then there is a model, as without.
+        allowed = {128 + number, -number} | ({0} if phase == "writing the model" else set())
+        assert done.status in allowed, (phase, done.err)
         assert run_heedful("train", "--resume", folder).status == 0, phase
         assert weights(folder) == weights(quick_model), phase
         check_finished(folder)
