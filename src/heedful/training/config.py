@@ -9,7 +9,7 @@ from heedful.corpora.batches import BatchConfig
 from heedful.corpora.filters import CleaningConfig
 from heedful.corpora.reading import ReadingConfig
 from heedful.decoding.config import SearchConfig
-from heedful.model.config import PLAIN, Architecture
+from heedful.model.config import PLAIN, RECURRENT, Architecture
 from heedful.text.tokenizer import TokenizerConfig
 from heedful.training.preparation_config import PreparationConfig
 
@@ -186,6 +186,14 @@ class RunConfig(Config):
         if self.terms.share and self.training.encoder_from:
             raise ValueError(
                 "the vocabulary of training.encoder_from has no tags for terms\nleave out one of the two"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_cut_up(self) -> Self:
+        if self.training.parallel == "fsdp" and self.model.family in RECURRENT:
+            raise ValueError(
+                "the weights of recurrent layers cannot be cut up\nset training.parallel to sum or ddp"
             )
         return self
 
