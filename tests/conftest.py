@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import heedful
 from heedful.corpora.formats import write_tsv
 from heedful.corpora.grammar import generate
 from heedful.progress import Reporter
+from tests.warm import Warm
 
 # A shell's background jobs ignore Ctrl-C, and so would the processes of our tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -37,16 +36,14 @@ QUICK_SETTINGS = [
 """A model that trains in a second or two: it learns little, but goes the whole way."""
 
 
+warm = Warm()
+
+
 def run_heedful(*words: str | Path, stdin: bytes = b"", seconds: int = 300) -> "Result":
     """Run the command line in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "heedful", *map(str, words)],
-        input=stdin,
-        capture_output=True,
-        timeout=seconds,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
-    )
-    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    status, out, err = warm.run(list(map(str, words)), stdin, seconds, surroundings)
+    return Result(status, out.decode(), err.decode())
 
 
 class Result:

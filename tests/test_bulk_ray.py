@@ -187,7 +187,7 @@ def test_random_kills(quick_model: Path, tmp_path: Path) -> None:
     """At any moment, the command or a worker; every translation that ends is the same to the byte."""
     seed = int(os.environ.get("HEEDFUL_SEED", "7"))
     chance = random.Random(seed)
-    source = many_lines(tmp_path / "in.txt", 60_000)
+    source = many_lines(tmp_path / "in.txt", 24_000)
     words = ["translate", quick_model, "-i", source, *RAY_ENGINE]
     assert run_heedful(*words, "-o", tmp_path / "plain.txt").status == 0
     plain = (tmp_path / "plain.txt").read_bytes()
@@ -206,13 +206,22 @@ def test_random_kills(quick_model: Path, tmp_path: Path) -> None:
     print(f"seed {seed}: {dict(count)}")
 
 
+MOMENTS = {
+    # Share of the commands, shards that must be finished first, and at most so many seconds between kills.
+    "starting": (0.2, None, 10.0),
+    "translating": (0.5, 0, 4.0),
+    "ending": (0.3, 11, 0.5),  # of 12: joining them is a matter of an instant
+}
+
+
 def one_run(words: list[str | Path], folder: Path, chance: random.Random, count: Counter[str]) -> bool:
     """The command, with a kill or some; whether it ended by itself."""
     run = begun(words)
-    longest = 10.0  # seconds to the first kill, which may come while the processes start
-    if chance.random() < 0.8:
-        wait_for_workers(run, folder)
-        longest = 3.0
+    shares = [share for share, _, _ in MOMENTS.values()]
+    name = chance.choices(list(MOMENTS), shares)[0]
+    _, shards, longest = MOMENTS[name]
+    if shards is not None:
+        wait_for_workers(run, folder, shards)
     while True:
         try:
             _, err = run.communicate(timeout=chance.uniform(0, longest))
@@ -222,7 +231,7 @@ def one_run(words: list[str | Path], folder: Path, chance: random.Random, count:
             kind = "worker" if workers and chance.random() < 0.6 else "command"
             count[kind] += 1
             count["with shards under way"] += under_way > 0
-            print(f"{kind} killed: {finished} shards finished, {under_way} under way", flush=True)
+            print(f"{kind} killed {name}: {finished} shards finished, {under_way} under way", flush=True)
             if kind == "worker":
                 os.kill(chance.choice(workers), signal.SIGKILL)
                 continue
@@ -233,7 +242,8 @@ def one_run(words: list[str | Path], folder: Path, chance: random.Random, count:
         return True
 
 
-def wait_for_workers(run: "subprocess.Popen[str]", folder: Path) -> None:
-    """Wait until somebody translates, or the command has ended."""
-    while run.poll() is None and not (workers_of(run.pid) and any(folder.glob("unfinished/*"))):
-        time.sleep(0.05)
+def wait_for_workers(run: "subprocess.Popen[str]", folder: Path, finished: int) -> None:
+    """Wait until so many shards are finished (for 0: until somebody translates), or the command has ended."""
+    least, name = (finished, "0*.json") if finished else (1, "unfinished/*")
+    while run.poll() is None and len(list(folder.glob(name))) < least:
+        time.sleep(0.02)

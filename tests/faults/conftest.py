@@ -1,6 +1,7 @@
 """What the tests of faults share."""
 
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -36,3 +37,11 @@ class Moments(Reporter):
 def quick() -> Settings:
     """The settings of the quick model, to be changed at will."""
     return merged(QUICK, {})
+
+
+@pytest.fixture(autouse=True)
+def hears_of_a_closed_terminal() -> Iterator[None]:
+    """Also where the tests themselves were started by nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)

@@ -15,8 +15,8 @@ from tests.faults.harness import Command, Moment, check_checkpoints, check_finis
 
 KILLS = int(os.environ.get("HEEDFUL_KILLS", "3"))
 SEED = int(os.environ.get("HEEDFUL_SEED", "7"))
-PREPARED = "parameters on"
-"""What a training says when it is about to learn, or to go on with it."""
+EVERY, LAST = 6, 24
+"""Updates from one checkpoint to the next, and of the whole training."""
 AT_MOST = 4
 """Kills of one training; then it is left alone until it is done."""
 
@@ -32,7 +32,7 @@ def phase(folder: Path) -> str:
     training = folder / "training"
     if (folder / "config.json").exists():
         return "the model was written"
-    if any(folder.glob("weights.safetensors*")):
+    if writes_the_model(folder):
         return "writing the model"
     if not (training / "run.json").exists():
         return "starting"
@@ -41,38 +41,50 @@ def phase(folder: Path) -> str:
     done = updates(folder)
     if not done:
         return "before the first checkpoint"
-    return "after the last checkpoint" if done[-1] == 24 else "training"
+    return "after the last checkpoint" if done[-1] == LAST else "training"
+
+
+def writes_the_model(folder: Path) -> bool:
+    """Whether it has begun with that."""
+    return any(folder.glob("weights.safetensors*"))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Of an undisturbed run: seconds of all, and of what comes after the preparation."""
+    """Of an undisturbed run: seconds of all, and from one checkpoint to the next."""
 
     whole: float
-    learning: float
-
-
-def learns(command: Command, folder: Path) -> Moment:
-    """The moment at which it begins to learn, or to go on with it."""
-    return lambda: PREPARED in command.said and saved(folder, 0)()
+    between: float
 
 
 def timing_of_a_run(pairs: Path, folder: Path) -> Timing:
     started = time.monotonic()
     with Command(*quick_train_words(pairs, folder)) as command:
-        prepared = command.until(learns(command, folder)) and time.monotonic()
+        learns = command.until(saved(folder, 0)) and time.monotonic()
+        ended = command.until(saved(folder, LAST)) and time.monotonic()
         assert command.ended().status == 0
-    return Timing(time.monotonic() - started, time.monotonic() - prepared)
+    return Timing(time.monotonic() - started, (ended - learns) / len(range(0, LAST, EVERY)))
+
+
+def random_moment(folder: Path, dice: random.Random, timing: Timing) -> tuple[Moment, float]:
+    """What is waited for, and then for how many seconds; most of a short run is its start, so by chance
+    alone few kills would come later."""
+    way = dice.choice(("any time", "learning", "learning", "writing the model"))
+    if way == "writing the model":
+        return (lambda: writes_the_model(folder)), dice.uniform(0, 0.03)
+    rest = [update for update in range(0, LAST + 1, EVERY) if update > max(updates(folder), default=-1)]
+    if way == "learning" and rest:
+        return saved(folder, dice.choice(rest)), dice.uniform(0, timing.between)
+    return (lambda: True), dice.uniform(0, timing.whole)
 
 
 def was_killed(words: list[str], folder: Path, dice: random.Random, timing: Timing) -> bool:
-    """Start a command and kill it at a random moment of the whole, or of the end; False if it was quicker."""
+    """Start a command and kill it at a random moment; False if it was quicker."""
+    moment, seconds = random_moment(folder, dice, timing)
     with Command(*words) as command:
-        if dice.random() < 0.5:  # most of a short run is its start
-            command.until(learns(command, folder))
-            time.sleep(dice.uniform(0, timing.learning))
-        else:
-            time.sleep(dice.uniform(0, timing.whole))
+        while not moment() and command.process.poll() is None:
+            time.sleep(0.001)
+        time.sleep(seconds)
         if command.process.poll() is not None:
             assert command.ended().status == 0, command.said
             return False

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import numpy as np
-from playwright.sync_api import Locator
+from playwright.sync_api import Locator, expect
 from safetensors.numpy import load
 
 from tests.page.recomputed import Recomputed
@@ -72,6 +72,12 @@ def passed(address: str, folder: Path, text: str) -> Pass:
 def number(text: str) -> float:
     """A number as the page prints it."""
     return float(text.strip().replace(MINUS, "-"))
+
+
+def open_table(figure: Locator) -> None:
+    """Let a figure show its numbers; not before it is drawn, or it moves away under the pointer."""
+    expect(figure.locator("[aria-rowcount]")).to_be_attached()
+    figure.get_by_text("Show as table").click()
 
 
 def cells(table: Locator) -> list[list[str]]:

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.inspection.models import new_bundle
 from tests.model.variants import VARIANTS
-from tests.page.looking import asked, cells, number, tensor
+from tests.page.looking import asked, cells, number, open_table, tensor
 from tests.page.views import DRAWN, link, visit
 from tests.server.serving import serve_process
 
@@ -59,7 +59,7 @@ def test_every_view_shows_it(name: str, page: Page, tmp_path: Path) -> None:
             pattern = tensor(process.address, manifest["id"], "encoder.1.self.pattern")
             visit(page, process.address, "head", TEXT, kind="encoder", layer=2, head=3, words="no")
             figure = page.locator("#view-head .figure").first
-            figure.get_by_text("Show as table").click()
+            open_table(figure)
             expect(figure.locator(".as-table td").first).to_be_visible()
             _, *body = cells(figure.locator(".as-table table"))
             assert [[cell == "masked" for cell in line[1:]] for line in body] == (pattern == 0).tolist()
@@ -93,7 +93,7 @@ def blocks_are_shown(page: Page, address: str, manifest: dict[str, Any]) -> None
         said = f"sees block {last}: {names['first']}" if kind == "encoder" else f"does not see block {last}"
         expect(grid.get_by_role("gridcell")).to_have_attribute("aria-label", f"block 1 {said}")
         if kind == "encoder":  # the other is too long for a table of all
-            figure.get_by_text("Show as table").click()
+            open_table(figure)
             _, *body = cells(figure.locator(".as-table table"))
             assert [line[1:] for line in body] == [
                 [names[found[other]] if other in found else "not seen" for other in range(last)]
@@ -121,7 +121,7 @@ def test_a_recurrent_model(page: Page, tmp_path: Path) -> None:
         weights = tensor(process.address, manifest["id"], "decoder.0.cross.weights")[0]
         visit(page, process.address, "head", TEXT, kind="cross", layer=1, head=1, words="no")
         figure = page.locator("#view-head .figure").first
-        figure.get_by_text("Show as table").click()
+        open_table(figure)
         expect(figure.locator(".as-table td").first).to_be_visible()
         _, *body = cells(figure.locator(".as-table table"))
         shown = [[number(cell) for cell in line[1:]] for line in body]

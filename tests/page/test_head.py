@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
 from tests.page.conftest import TIRED
-from tests.page.looking import Pass, cells, number, passed
+from tests.page.looking import Pass, cells, number, open_table, passed
 
 PAPER, FULL = np.array([255, 255, 255]), np.array([76, 29, 149])
 """The colours of weight 0 and of the largest weight, in the light theme."""
@@ -109,7 +109,7 @@ def test_table_of_a_figure(page: Page, tired: Pass) -> None:
     rows, columns = tired.sides("cross")
     weights = tired.numpy.attention["cross", 0].weights[1]
     page.goto(tired.url("head", kind="cross", layer=1, head=2, words="no"))
-    page.locator("#view-head .figure").first.get_by_text("Show as table").click()
+    open_table(page.locator("#view-head .figure").first)
     header, *body = cells(page.locator("#view-head .as-table table"))
     assert header[1:] == columns
     assert [line[0] for line in body] == rows
@@ -127,7 +127,7 @@ def test_masked_cells(page: Page, tired: Pass) -> None:
     assert len(np.unique(pixels(page), axis=0)) > 1
     assert walk(page, 5, 2).startswith(f"{rows[5]} looks at {columns[2]}: 0.")
     assert len(np.unique(pixels(page), axis=0)) == 1
-    page.locator("#view-head .figure").first.get_by_text("Show as table").click()
+    open_table(page.locator("#view-head .figure").first)
     _, *body = cells(page.locator("#view-head .as-table table"))
     for row, line in enumerate(body):
         assert [cell == "masked" for cell in line[1:]] == [column > row for column in range(len(columns))]
@@ -239,7 +239,7 @@ def test_the_table_of_a_large_matrix_follows(page: Page, untaught: str) -> None:
     text = "The animal didn't cross the street because it was too tired" + " and the dog was tired" * 5 + "."
     page.goto(f"{untaught}/#/head?text={quote(text)}&kind=encoder&layer=1&head=1&query=1")
     figure = page.locator("#view-head .figure").first
-    figure.get_by_text("Show as table").click()
+    open_table(figure)
     row = figure.locator(".as-table p")
     expect(row).to_contain_text("Row 1 of")
     grid(page).press("ArrowDown")

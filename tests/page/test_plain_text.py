@@ -18,7 +18,7 @@ from heedful.page.packing import packed
 from heedful.page.standalone import standalone
 from tests.inspection.models import new_bundle
 from tests.page import views
-from tests.page.looking import cells, number
+from tests.page.looking import cells, number, open_table
 from tests.page.test_standalone import from_disk
 from tests.page.views import link, overflow
 from tests.server.serving import serve_process
@@ -99,7 +99,7 @@ def test_the_numbers_are_the_models(name: str, page: Page, plain: str, made: dic
     weights = step.heads[2].attention.weights.numpy()
     head = visit(page, plain, name, "head", kind=kind, layer=2, head=3, words="no")
     figure = head.locator(".figure").first
-    figure.get_by_text("Show as table").click()
+    open_table(figure)
     expect(figure.locator(".as-table td").first).to_be_visible()
     header, *body = cells(figure.locator(".as-table table"))
     rows, columns = seen.sides(kind)

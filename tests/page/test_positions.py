@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.page.conftest import TIRED
-from tests.page.looking import Pass, cells, number, passed
+from tests.page.looking import Pass, cells, number, open_table, passed
 from tests.page.recomputed import sinusoids
 
 
@@ -21,7 +21,7 @@ def figure(page: Page, name: str) -> Locator:
 
 
 def table(page: Page, name: str) -> list[list[str]]:
-    figure(page, name).get_by_text("Show as table").click()
+    open_table(figure(page, name))
     return cells(figure(page, name).locator("table"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.inspection.models import new_bundle
-from tests.page.looking import Pass, cells, number, passed
+from tests.page.looking import Pass, cells, number, open_table, passed
 from tests.page.views import visit
 from tests.server.serving import serve_process
 
@@ -61,7 +61,7 @@ def test_words_are_sums_of_pieces(page: Page, other: Pass) -> None:
         visit(page, other.address, "head", TEXT, kind="encoder", layer=2, head=3, words=unit)
         figure = page.locator("#view-head .figure").first
         if unit == "no":
-            figure.get_by_text("Show as table").click()
+            open_table(figure)
         expect(figure.locator(".as-table thead th")).to_have_text(names)
         header, *body = cells(figure.locator(".as-table table"))
         assert [line[0] for line in body] == header[1:] == names

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,7 +27,7 @@ from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from heedful.training.corpus import CLEANED
 from heedful.training.crew import Crew
-from heedful.training.preparation import Inputs, Prepared, prepare
+from heedful.training.preparation import PREPARED, RECIPE, Inputs, Prepared, prepare
 from heedful.training.preparation_config import PreparationConfig
 from heedful.training.survey import split_shards
 from tests.conftest import quick_train_words, run_heedful
@@ -268,16 +270,26 @@ def seconds_of(files: Path, folder: Path, scale: PreparationConfig) -> float:
     return time.monotonic() - started
 
 
-def survives(files: Path, folder: Path, expected: dict[str, bytes], seconds: list[float]) -> None:
-    """Kill a preparation after so many seconds, once for each, and let the next go on with it."""
-    scale = SHARDED.model_copy(update={"processes": 2})
+def stage(folder: Path) -> str:
+    """How far a preparation was when it was killed."""
+    ends = {CLEANED: "cleaning", RECIPE: "looking through", PREPARED: "encoding"}
+    under_way = [name for end, name in ends.items() if not (folder / end).exists()]
+    return (under_way or ["prepared"])[0] if folder.exists() else "starting"
+
+
+def survives(files: Path, folder: Path, expected: dict[str, bytes], seconds: Iterable[float]) -> Counter[str]:
+    """Kill a preparation after so many seconds, once for each, and let the next go on with it; returns where
+    those were that it did not forestall."""
+    scale, landed = SHARDED.model_copy(update={"processes": 2}), Counter[str]()
     for each in seconds:
         process = preparing(files, folder, scale)
         time.sleep(each)
+        landed[stage(folder)] += process.poll() is None
         process.kill()
         process.communicate()
     prepared(inputs(files), folder, scale)
     assert contents(folder) == expected
+    return landed
 
 
 def test_killed_again_and_again(files: Path, tmp_path: Path) -> None:
@@ -290,12 +302,17 @@ def test_killed_again_and_again(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_killed_at_sixty_random_moments(files: Path, tmp_path: Path) -> None:
+    """Each of a preparation that was killed once before; sooner, since less of it is left."""
     scale = SHARDED.model_copy(update={"processes": 2})
     seconds = seconds_of(files, tmp_path / "whole", scale)
     expected, dice = contents(tmp_path / "whole"), random.Random(5)
-    for number in range(30):
-        moments = [dice.uniform(0.25, 1.05) * seconds for _ in range(2)]
-        survives(files, tmp_path / str(number), expected, moments)
+    landed, folders = Counter[str](), 0
+    while landed.total() < 60:
+        moments = [dice.uniform(0.25, 1.0) * seconds, dice.uniform(0.25, 0.9) * seconds]
+        landed += survives(files, tmp_path / str(folders), expected, moments)
+        folders += 1
+        assert folders < 90, "nearly all kills come too late"
+    print(f"{landed.total()} kills of {folders} preparations: {dict(landed)}")
 
 
 def workers_of(leader: int) -> list[int]:

@@ -184,7 +184,12 @@ def test_weights_that_are_cut_up_are_saved_and_taken_up_again(
     assert "stopped by SIGTERM" in said
     saved = int(checkpoints(folder / "training" / "checkpoints")[-1].name)
     assert 30 <= saved < 100
-    assert f"going on from update {saved}" in torchrun(2, *words)
+    process = start(2, *words)
+    wait_for_update(folder, 210, process)
+    os.kill(ranks_of(process.pid)[1], signal.SIGKILL)  # with its part of the weights
+    said, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, said
+    assert list(map(int, re.findall(r"going on from update (\d+)", said))) == [saved, 200]
     assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
 
 
