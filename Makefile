@@ -3,13 +3,17 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow fuzz check check-page format bench figures clean
+.PHONY: demo test test-long test-slow fuzz check check-page format bench figures clean
 
 demo: .venv/runtime
 	$(BIN)/heedful demo
 
 test: .venv/dev
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" -n auto --dist worksteal
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not long" -n auto --dist worksteal
+
+# What takes many seconds each: faults put into real processes, every variant in a browser. CI runs both.
+test-long: .venv/dev
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "long and not slow" -n auto --dist worksteal
 
 test-slow: .venv/dev
 	$(BIN)/pytest -m slow

@@ -29,6 +29,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [["--beam", "1"], ["--n-best", "2"]])
 def test_kill_and_resume(quick_model: Path, lines: Path, tmp_path: Path, options: list[str]) -> None:
     words = [

@@ -33,6 +33,7 @@ def many_lines(path: Path, count: int) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_killed_driver_and_killed_worker(quick_model: Path, tmp_path: Path) -> None:
     source, output, folder = (
         many_lines(tmp_path / "in.txt", 12_000),

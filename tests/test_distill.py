@@ -94,6 +94,7 @@ def test_teachers_together_real_pairs_and_a_default_student(
     assert (model.encoder_layers, model.decoder_layers) == (4, 1)
 
 
+@pytest.mark.long
 def test_stopped_anywhere_the_same_command_goes_on(
     reverse_model: Path, reverse_pairs: Path, tmp_path: Path
 ) -> None:

@@ -122,6 +122,7 @@ def test_pieces_and_strange_words(quick_model: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(matrices(cross), seen.weights("cross", 0).double(), rtol=0, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_very_long_sentence(quick_model: Path, tmp_path: Path) -> None:
     long = "it was tired " * 70
     inspect(quick_model, tmp_path, sentence=long, target="il " * 20, form="png")

@@ -14,6 +14,8 @@ from heedful.corpora.store import TokenStore
 from heedful.places import unpacked
 from tests.conftest import run_heedful
 
+pytestmark = pytest.mark.long
+
 ANIMALS = ["cat", "dog", "bird", "horse", "mouse", "rabbit", "lion", "tiger", "wolf", "bear"]
 SETTINGS = [
     "--preset=demo",

@@ -180,6 +180,7 @@ def sheet(rows: list[list[str]]) -> str:
     return SHEET.format("".join(f"<table:table-row>{row}</table:table-row>" for row in cells))
 
 
+@pytest.mark.long
 def test_libreoffice(tmp_path: Path) -> None:
     """Semicolons in UTF-8, and commas in Windows' Western character set."""
     rows = [

@@ -104,6 +104,7 @@ def test_a_sentence_that_does_not_end_is_cut_alike_alone_and_in_company(quick: S
         assert [each.score for each in ours] == pytest.approx([each.score for each in theirs], abs=1e-3)
 
 
+@pytest.mark.long
 def test_more_tokens_than_positions(native: SegmentedEngine, quick: SegmentedEngine) -> None:
     """CTranslate2's table of positions ends; the engine does not."""
     long = "Le chien est " * (POSITIONS // 3 + 10)

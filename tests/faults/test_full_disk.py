@@ -26,6 +26,7 @@ KILOBYTE = 1024
 PAGE = resource.getpagesize()
 
 
+@pytest.mark.long
 def test_from_the_middle_to_the_end(
     grammar_pairs: Path, quick_model: Path, disk: Disk, tmp_path: Path
 ) -> None:

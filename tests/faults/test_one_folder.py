@@ -102,6 +102,7 @@ def test_what_a_kill_left_is_begun_anew(tmp_path: Path) -> None:
     assert {path.name for path in (tmp_path / "m" / "training").iterdir()} == {"run.json", "lock"}
 
 
+@pytest.mark.long
 def test_real_trainings(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
     """A second start, and going on, while the first trains: refused, and the first ends as if alone."""
     folder = tmp_path / "model"

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import quick_train_words, run_heedful
 from tests.faults.harness import Command, Moment, check_checkpoints, check_finished, saved, updates, weights
 
@@ -107,6 +109,7 @@ def kill_again_and_again(
     return found
 
 
+@pytest.mark.long
 def test_training(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
     timing = timing_of_a_run(grammar_pairs, tmp_path / "timed")
     assert weights(tmp_path / "timed") == weights(quick_model)  # training is a function of its input

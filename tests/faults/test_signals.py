@@ -79,6 +79,7 @@ def stopped(command: Command, number: signal.Signals, folder: Path) -> None:
     check_checkpoints(folder)
 
 
+@pytest.mark.long
 def test_while_validating(grammar_pairs: Path, tmp_path: Path) -> None:
     """The examination is not waited for: the update is saved, and going on begins with the examination."""
     folder, undisturbed = tmp_path / "model", tmp_path / "undisturbed"

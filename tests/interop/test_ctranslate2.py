@@ -164,6 +164,7 @@ def test_a_damaged_conversion_is_made_again(tmp_path: Path) -> None:
     assert load(tmp_path, device="cpu", workers=1).name == "CTranslate2 int8"
 
 
+@pytest.mark.long
 def test_two_processes_wait_for_each_other(tmp_path: Path) -> None:
     variant("post", "sinusoidal", "relu", True, True).save(tmp_path)
     code = f"from heedful.api import load; print(load({str(tmp_path)!r}, device='cpu', workers=1).name)"

@@ -29,6 +29,7 @@ def program_of(readme: Path) -> str:
     return str(block)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
 def test_the_program_of_the_readme_translates_as_we_do(kind: str, tmp_path: Path) -> None:
     bundle = learned(kind)
@@ -96,6 +97,7 @@ def argos(packages: list[Path], texts: list[str], place: Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_argos_translate_installs_and_translates(tmp_path: Path) -> None:
     """A model with one vocabulary, and one with two, although a package has one SentencePiece file."""
     packages = [tmp_path / "fr.argosmodel", tmp_path / "de.argosmodel"]

@@ -71,6 +71,7 @@ def test_transformers_reads_the_tuned_model(base: Path, tuned: Bundle) -> None:
     assert all(one[: len(other)] == other[: len(one)] for one, other in zip(found, expected, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("form", "name"), [("ctranslate2", "ct2"), ("argos", "tuned.argosmodel"), ("onnx", "onnx")]
 )

@@ -77,6 +77,7 @@ def test_looking_changes_nothing(name: str) -> None:
             close(weights.sum(-1), torch.ones(weights.shape[:-1]).double())
 
 
+@pytest.mark.long
 @EVERY
 def test_it_can_learn_by_heart(name: str) -> None:
     """Ten pairs that only the order of words tells apart, but for models that do not know it."""

@@ -223,6 +223,7 @@ def learned(positions: str, wanted: str, updates: int) -> float:
     return float(right[:, :-1].float().mean())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("positions", "wanted", "updates"), [("tree", "root", 150), ("relative-tree", "head", 500)]
 )

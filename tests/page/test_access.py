@@ -5,6 +5,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import axe_playwright_python
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.page.conftest import TIRED
@@ -58,6 +59,7 @@ def test_axe(page: Page, address: str) -> None:
     assert not findings(page)
 
 
+@pytest.mark.long
 def test_contrast_in_the_dark(page: Page, address: str) -> None:
     page.emulate_media(color_scheme="dark")
     for view in DRAWN:
@@ -80,6 +82,7 @@ def focused(page: Page) -> str:
     return found
 
 
+@pytest.mark.long
 def test_every_stop_of_the_keyboard_is_seen(page: Page, address: str) -> None:
     """Tab goes through each view and leaves it again; where it stands is outlined."""
     for view in ("translate", "head", "cell", "decode", "experiments", "training", "lesson"):

@@ -38,6 +38,7 @@ def printed(texts: list[str]) -> list[float]:
     return [number(text) for text in texts]
 
 
+@pytest.mark.long
 def test_random_cells_are_the_weights_files(page: Page, tired: Pass) -> None:
     """Score, division, mask, weight, q, k, v, z and the result of random cells, from the file of weights."""
     page.goto(tired.url("cell", kind="encoder", layer=1, head=1))

@@ -15,6 +15,8 @@ from heedful.bundle import Bundle
 from heedful.inspection.trace import by_words, trace
 from tests.page.conftest import TIRED
 
+pytestmark = pytest.mark.long
+
 SVG = "{http://www.w3.org/2000/svg}"
 
 

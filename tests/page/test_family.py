@@ -13,6 +13,8 @@ from tests.page.looking import asked, cells, number, open_table, tensor
 from tests.page.views import DRAWN, link, visit
 from tests.server.serving import serve_process
 
+pytestmark = pytest.mark.long
+
 TEXT = "The animals crossed the street because they were tired."
 SHOWN = [
     "relative",

@@ -27,6 +27,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         assert "ERROR" not in process.output, process.output
 
 
+@pytest.mark.long
 def test_every_view_opens(page: Page, address: str) -> None:
     for view in DRAWN.keys() - {"training"}:  # it was not trained here
         visit(page, address, view, TEXT)

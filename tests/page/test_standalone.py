@@ -22,6 +22,8 @@ from tests.page.conftest import TIRED
 from tests.page.views import DRAWN
 from tests.server.serving import ask
 
+pytestmark = pytest.mark.long
+
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 SAME = ["head", "map", "cell", "path", "positions"]
 """Views whose numbers need no server."""

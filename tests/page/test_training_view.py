@@ -123,6 +123,7 @@ def test_watch_a_head_form(page: Page, address: str, demo_model: Path) -> None:
     expect(page).to_have_url(re.compile(f"&checkpoint={kept[0]}$"))
 
 
+@pytest.mark.long
 def test_a_training_that_runs_is_followed(page: Page, quick_model: Path, tmp_path: Path) -> None:
     """New lines appear without a click while the training goes on, and nobody asks after its end."""
     folder = tmp_path / "model"

@@ -13,6 +13,8 @@ from tests.page.conftest import TIRED
 from tests.page.views import DRAWN, link, visit
 from tests.server.serving import ServeProcess, serve_process
 
+pytestmark = pytest.mark.long
+
 PLAIN = "Translate without special settings"
 
 

@@ -97,6 +97,7 @@ def test_they_are_no_languages(address: str, writer: Bundle) -> None:
         assert ask(running.address, "/api/fill", {"text": "a __"}).status == 400
 
 
+@pytest.mark.long
 def test_both_can_be_looked_into(address: str) -> None:
     models = {each["name"]: each for each in ask(address, "/api/models").json}
     assert [(each["task"], each["layers"]) for each in models.values()] == [

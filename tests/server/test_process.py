@@ -36,6 +36,7 @@ def in_flight(address: str) -> int:
     return int(found[1])
 
 
+@pytest.mark.long
 def test_overload_of_a_real_model(quick_model: Path, engine: SegmentedEngine) -> None:
     """Every answer is the offline translation of its own sentence; the rest is refused, quickly."""
     expected = {
@@ -108,6 +109,7 @@ def without_languages(model: Path, copy: Path) -> Path:
     return copy
 
 
+@pytest.mark.long
 def test_a_model_that_does_not_say_its_languages(quick_model: Path, tmp_path: Path) -> None:
     model = without_languages(quick_model, tmp_path / "mine")
     with serve_process(model, *NATIVE) as process:

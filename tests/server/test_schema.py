@@ -201,6 +201,7 @@ def inside_description(inside: str) -> Any:
     return schemathesis.openapi.from_dict(found)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "method", "path"),
     [*(("positive", *each) for each in INSIDE), *(("negative", *each) for each in CAN_BE_WRONG)],

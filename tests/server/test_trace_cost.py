@@ -19,6 +19,8 @@ from heedful.server.inspecting import WAITING
 from heedful.server.texts import LONG
 from tests.server.serving import Answer, Running, ask, serve_process, served, wait_until
 
+pytestmark = pytest.mark.long
+
 SENTENCE = "The dog was too tired."
 OTHERS = [f"Dog {number} was too tired." for number in range(300)]
 

@@ -133,6 +133,7 @@ def test_a_forecast_is_a_possible_score_and_no_promise() -> None:
     assert early[1] - 5 > 2 > late[1] - 5 >= 1  # the further the end, the less is known
 
 
+@pytest.mark.long
 def test_a_training_by_the_clock(grammar_pairs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     settings = [word for word in QUICK_SETTINGS if "updates" not in word and "validate" not in word]

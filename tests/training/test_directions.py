@@ -218,6 +218,7 @@ def new_sentences(count: int, seed: int) -> list[list[int]]:
     return [[chance.randrange(12) for _ in range(chance.randint(2, 4))] for _ in range(count)]
 
 
+@pytest.mark.long
 def test_a_direction_that_was_never_seen_is_translated(tmp_path: Path) -> None:
     """Of four languages all directions are learned but those between two; asked for is one of these."""
     parts = []

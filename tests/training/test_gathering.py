@@ -292,6 +292,7 @@ def survives(files: Path, folder: Path, expected: dict[str, bytes], seconds: Ite
     return landed
 
 
+@pytest.mark.long
 def test_killed_again_and_again(files: Path, tmp_path: Path) -> None:
     scale = SHARDED.model_copy(update={"processes": 2})
     seconds = seconds_of(files, tmp_path / "whole", scale)

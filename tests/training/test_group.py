@@ -79,7 +79,14 @@ def alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.parametrize(("size", "parallel"), [(4, "sum"), (2, "ddp"), (2, "fsdp")])
+@pytest.mark.parametrize(
+    ("size", "parallel"),
+    [
+        (4, "sum"),
+        pytest.param(2, "ddp", marks=pytest.mark.long),
+        pytest.param(2, "fsdp", marks=pytest.mark.long),
+    ],
+)
 def test_the_curve_of_one_process(
     grammar_pairs: Path, alone: Path, tmp_path: Path, size: int, parallel: str
 ) -> None:
@@ -133,6 +140,7 @@ def _whole_lines(metrics: Path) -> list[tuple[int, float]]:
     return found
 
 
+@pytest.mark.long
 def test_a_lost_rank_restarts_the_group(grammar_pairs: Path, long_alone: Path, tmp_path: Path) -> None:
     """When another is lost, the leader has saved what it had; if itself, all go on from its last."""
     folder = tmp_path / "model"
@@ -148,6 +156,7 @@ def test_a_lost_rank_restarts_the_group(grammar_pairs: Path, long_alone: Path, t
     assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
 
 
+@pytest.mark.long
 def test_another_number_of_processes_goes_on_at_the_same_pair(
     grammar_pairs: Path, long_alone: Path, tmp_path: Path
 ) -> None:
@@ -172,6 +181,7 @@ def test_another_number_of_processes_goes_on_at_the_same_pair(
     assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
 
 
+@pytest.mark.long
 def test_weights_that_are_cut_up_are_saved_and_taken_up_again(
     grammar_pairs: Path, long_alone: Path, tmp_path: Path
 ) -> None:
@@ -193,6 +203,7 @@ def test_weights_that_are_cut_up_are_saved_and_taken_up_again(
     assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
 
 
+@pytest.mark.long
 def test_a_batch_that_does_not_fit_is_split(grammar_pairs: Path, tmp_path: Path) -> None:
     """All pairs in one batch, in a process that may not have the memory for it."""
     told = [

@@ -147,6 +147,7 @@ def test_mistakes(files: Path, tmp_path: Path) -> None:
         load_prepared(tmp_path / "c")
 
 
+@pytest.mark.long
 def test_a_killed_training_goes_on_to_the_bit(grammar_pairs: Path, tmp_path: Path) -> None:
     more = ["--set", "preparation.stream=true", "--set", "preparation.window_pairs=100"]
     more += ["--set", "training.updates=40", "--set", "training.save_minutes=0.001"]

@@ -81,6 +81,7 @@ def test_the_gradient_is_that_of_one_process(run: Path, size: int) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5 * float(theirs.abs().max()) + 1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_every_process_computes_as_its_rank_does_alone(
     grammar_pairs: Path, tmp_path: Path, precision: str
@@ -115,6 +116,7 @@ def test_only_some_batches_of_an_update(run: Path) -> None:
     assert [len(plan.read(1, batches=number)) for number in (0, 1, 2)] == [3, 1, 2]
 
 
+@pytest.mark.long
 def test_whatever_goes_wrong_nobody_is_left(run: Path) -> None:
     """An interruption in the middle of a gradient; a helper that has stopped answering."""
     learner, plan, _ = parts(run)
@@ -164,6 +166,7 @@ def test_a_share_may_be_empty(run: Path) -> None:
     assert plan.add_gradient(model, 1, "float32", sentences, sentences + 1) == (0.0, 0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("parallel", ["sum", "ddp"])
 def test_a_helper_that_dies_is_replaced_and_nothing_is_lost(
     run: Path, tmp_path: Path, parallel: str, capsys: pytest.CaptureFixture[str]
@@ -183,6 +186,7 @@ def test_a_helper_that_dies_is_replaced_and_nothing_is_lost(
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_helper_that_dies_again_and_again_is_an_error_that_says_so(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +208,7 @@ def test_a_helper_that_dies_again_and_again_is_an_error_that_says_so(
     assert not helpers_of(os.getpid())
 
 
+@pytest.mark.long
 def test_helpers_go_when_the_leader_is_killed(run: Path) -> None:
     words = f"""
 import time, torch
@@ -231,6 +236,7 @@ with team(learner, Group(), 2, 1, QUIET) as workers:
     assert not Path(f"/proc/{helper}").exists()
 
 
+@pytest.mark.long
 def test_two_processes_stopped_and_resumed_end_as_one_run(grammar_pairs: Path, tmp_path: Path) -> None:
     """Also: the way of computing is kept, and helpers do not outlive the run."""
     told = ["--set", "training.processes=2", "--set", "training.precision=bfloat16"]
