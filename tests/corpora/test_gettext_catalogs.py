@@ -113,6 +113,7 @@ def test_languages_told_and_turned(tmp_path: Path) -> None:
         ("nplurals=2; plural=n==1;", ["many", "one"], "one", "many"),
         ("nplurals=2; plural=os.system();", ["1", "2"], "1", "2"),
         ("nplurals=2; plural=n/0;", ["1", "2"], "1", "2"),
+        ("nplurals=2; plural=(n >!1);", ["1", "2"], "1", "2"),
         ("", ["1", "2"], "1", "2"),
     ],
 )

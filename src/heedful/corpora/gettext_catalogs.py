@@ -92,7 +92,7 @@ def plural_forms(metadata: Mapping[str, str]) -> Callable[[int], int]:
     found = re.search(r"plural\s*=\s*([^;]+)", metadata.get("Plural-Forms", "").partition(";")[2])
     try:
         return gettext.c2py(found[1]) if found else lambda number: 0
-    except (ValueError, OverflowError, RecursionError):
+    except (ValueError, OverflowError, RecursionError, SyntaxError):  # the last: "n >!1"
         return lambda number: 0
 
 
