@@ -180,6 +180,8 @@ def _followed(group: Group, folder: Path, settings: Settings) -> Bundle:
     torch.set_num_threads(max(1, (told.threads or available_cores()) // group.neighbours))
     with left_to_the_leader():
         follow(group, folder / "training", told.device)
+    if not is_finished(folder):
+        raise SystemExit(1)  # the leader has said why
     return Bundle.load(folder)
 
 

@@ -47,7 +47,9 @@ def corpus_scores(
     if not hypotheses:
         raise HeedfulError("there is nothing to score", hint="give at least one sentence pair")
     tokenize = WITHOUT_SPACES.get(language.lower()[:2], "13a")
-    made = {"BLEU": BLEU(tokenize=tokenize), "chrF": CHRF(), "TER": TER(asian_support=tokenize != "13a")}
+    # force: no advice about `force` when a young model puts spaces before full stops.
+    bleu = BLEU(tokenize=tokenize, force=True)
+    made = {"BLEU": bleu, "chrF": CHRF(), "TER": TER(asian_support=tokenize != "13a")}
     scores = {}
     for name in metrics:
         metric = made[name]

@@ -192,6 +192,7 @@ def test_weights_that_are_cut_up_are_saved_and_taken_up_again(
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=120)
     assert "stopped by SIGTERM" in said
+    assert "is lost" not in said  # the leader tells the others that it ends
     saved = int(checkpoints(folder / "training" / "checkpoints")[-1].name)
     assert 30 <= saved < 100
     process = start(2, *words)
@@ -225,6 +226,33 @@ def test_a_batch_that_does_not_fit_is_split(grammar_pairs: Path, tmp_path: Path)
     last = checkpoints(split / "training" / "checkpoints")[-1]
     assert read_state(last).splits >= 2
     check_weights(split, whole)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        ((), "exists already"),
+        (("--processes", "3"), "--processes is for a training without torchrun"),
+    ],
+)
+def test_a_mistake_is_told_as_such(
+    grammar_pairs: Path, tmp_path: Path, told: tuple[str, ...], problem: str
+) -> None:
+    """And not as the loss of the process that found it."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    words = [*quick_train_words(grammar_pairs, folder), *told]
+    done = subprocess.run(
+        [*START[:4], "--max-restarts", "0", "--nproc-per-node", "2", "-m", "heedful", *words],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert problem in done.stderr
+    assert "is lost" not in done.stderr
 
 
 def test_halves_have_the_links_of_their_sentences() -> None:

@@ -114,6 +114,18 @@ def test_shares_and_temperature_weigh_files(files: Path, tmp_path: Path) -> None
     assert sum(source in own for source, _ in seen) / len(seen) == pytest.approx(0.366, abs=0.04)
 
 
+def test_pairs_that_are_mixed_in_once_more(files: Path, tmp_path: Path) -> None:
+    """Some of one's own pairs, to be seen more often."""
+    often = [(pair.source, pair.target) for pair in generate(600)[:50]]
+    write_tsv(often, tmp_path / "often.tsv")
+    given = Inputs((files / "a.tsv",), parts=(Part((tmp_path / "often.tsv",), share=0.5, held_out=False),))
+    found = prepared(given, tmp_path / "data")
+    seen = [pair for update in sentences(found, range(150)) for pair in update]
+    # A half of the epoch, and of the other half as many as there are of them.
+    share = sum(pair in often for pair in seen) / len(seen)
+    assert share == pytest.approx(0.5 + 0.5 * 50 / 300, abs=0.05)
+
+
 def test_positions_of_every_format(files: Path, tmp_path: Path) -> None:
     """Reading on from a position gives what would have come next."""
     pairs = generate(37)
@@ -140,6 +152,10 @@ def test_mistakes(files: Path, tmp_path: Path) -> None:
         prepared(inputs(files), tmp_path / "a", updates=0, epochs=3)
     with pytest.raises(HeedfulError, match="standard input and pipes cannot be"):
         prepared(Inputs((Path("-"),)), tmp_path / "b")
+    (tmp_path / "empty.tsv").write_text("no pair\n")
+    given = Inputs((files / "a.tsv",), parts=(Part((tmp_path / "empty.tsv",), held_out=False),))
+    with pytest.raises(HeedfulError, match=r"the beginning of \S+empty\.tsv holds next to no pairs"):
+        prepared(given, tmp_path / "d")
     shutil.copy(files / "a.tsv", tmp_path)
     prepared(Inputs((tmp_path / "a.tsv",)), tmp_path / "c")
     (tmp_path / "a.tsv").write_text("a\tb\n")

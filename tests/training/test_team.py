@@ -237,6 +237,29 @@ with team(learner, Group(), 2, 1, QUIET) as workers:
 
 
 @pytest.mark.long
+def test_helpers_that_start_are_not_waited_for(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Far too many of them, and then Ctrl-C: the end is quiet, before the first update."""
+    words = [*quick_train_words(grammar_pairs, tmp_path / "model"), "--processes", "12"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "heedful", *words], stderr=subprocess.PIPE, text=True, bufsize=1
+    )
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if "12 processes with 1 thread each" in line:
+            break
+    while not helpers_of(process.pid) and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    said += process.communicate(timeout=60)[1]
+    assert process.returncode == 130, said
+    assert "12 processes share" in said
+    assert "stopped by Ctrl-C\n  hint: update 0 is saved" in said
+    assert "a helping process has ended" not in said
+
+
+@pytest.mark.long
 def test_two_processes_stopped_and_resumed_end_as_one_run(grammar_pairs: Path, tmp_path: Path) -> None:
     """Also: the way of computing is kept, and helpers do not outlive the run."""
     told = ["--set", "training.processes=2", "--set", "training.precision=bfloat16"]

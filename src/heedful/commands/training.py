@@ -202,6 +202,9 @@ def run_settings(
     if time is not None:
         settings = merged(settings, {"training": {"minutes": minutes_of(time)}})
     if processes:
+        from heedful.training.group import check_own_processes
+
+        check_own_processes()
         settings = merged(settings, {"training": {"processes": processes}})
     if glossary is not None:
         share = settings.get("terms", {}).get("share", 0.1)

@@ -20,7 +20,8 @@ from heedful.files import read_json, write_json
 from heedful.model.predictor import Predictor
 from heedful.progress import Reporter, counted
 from heedful.training.checkpoint import checkpoints
-from heedful.training.group import Group
+from heedful.training.devices import available_cores
+from heedful.training.group import Group, check_own_processes
 from heedful.training.plan import Plan
 from heedful.training.team import Team, team
 from heedful.training.worker import Learner
@@ -58,10 +59,8 @@ def arithmetic_of(
 
     ``processes`` are those asked for in this sitting; those of a group are there already.
     """
-    if processes and group.given:
-        raise HeedfulError(
-            "--processes is for a training without torchrun", hint="torchrun --nproc-per-node says how many"
-        )
+    if processes:
+        check_own_processes()
     path, plan = learner.folder / FILE, learner.plan
     on_cpu = learner.model.output.weight.device.type == "cpu"
     told = group.size if group.given else processes
@@ -70,6 +69,9 @@ def arithmetic_of(
             "training.processes is for CPUs",
             hint="for several GPUs: torchrun --nproc-per-node gpu -m heedful train ...",
         )
+    wanted, cores = processes or plan.settings.processes, available_cores()
+    if wanted > cores and not group.given:
+        report.warn(f"{wanted} processes share {counted(cores, 'core')}: more than one for each gain nothing")
     if path.exists():
         kept = _read(path)
         return _with_processes(kept, told, group, threads) if on_cpu else _alone(kept, threads)

@@ -211,7 +211,9 @@ def whole(paths: Sequence[Path], report: Reporter) -> list[Path]:
 def set_aside(error: DamagedError, report: Reporter) -> None:
     """Give a damaged checkpoint another name: it no longer counts, and who wants to can still look at it."""
     aside = error.path.with_name(error.path.name + DAMAGED)
-    report.warn(f"checkpoint {error.path} is damaged and not used: {error.finding}; kept as {aside.name}")
+    report.warn(
+        f"checkpoint {error.path} is damaged and not used: {error.finding}; kept as {aside.name} for now"
+    )
     with writing(aside):
         shutil.rmtree(aside, ignore_errors=True)
         error.path.rename(aside)

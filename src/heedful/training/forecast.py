@@ -28,6 +28,8 @@ def forecast(history: list[tuple[float, float]]) -> tuple[float, float] | None:
     >>> low, high = forecast([(0.2, 10.0), (0.4, 20.0), (0.6, 25.8)])
     >>> round(low, 1), round(high, 1)
     (24.9, 36.5)
+    >>> forecast([(0.2, 30.0), (0.3, 70.0), (0.4, 98.0)])
+    (100.0, 100.0)
     """
     usable = [(math.log(share), score) for share, score in history if share >= FIRST_SHARE][-LAST:]
     if len(usable) < FEWEST:
@@ -42,4 +44,5 @@ def forecast(history: list[tuple[float, float]]) -> tuple[float, float] | None:
     climb = max(0.0, -slope * last[0])
     low, high = last[1] + LEVELLING * climb, last[1] + climb
     points = POINTS * (1 - last[0])
-    return max(0.0, low - max(points, PART * low)), min(HIGHEST, high + max(points, PART * high))
+    high = min(HIGHEST, high + max(points, PART * high))
+    return min(high, max(0.0, low - max(points, PART * low))), high

@@ -6,6 +6,7 @@ hears nothing for ``training.silence`` seconds takes the others for lost, wherev
 """
 
 import os
+import re
 import socket
 import struct
 import sys
@@ -20,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from heedful.errors import UnfinishedError
+from heedful.errors import HeedfulError, UnfinishedError
 from heedful.training.meeting import fresh_store
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -34,10 +35,13 @@ class LostError(UnfinishedError):
     @classmethod
     def because(cls, error: Exception) -> "LostError":
         """In our words."""
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        line = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = re.sub(r"^\[[^]]*\] *", "", line).split(". ")[0]  # gloo begins with a place in its source
         return cls(
             f"a process that trains with this one is lost: {reason}",
-            hint="go on with --resume; with less memory in use: --processes 1",
+            hint="torchrun starts all anew, as often as its --max-restarts says"
+            if under_torchrun()
+            else "go on with --resume; with less memory in use: --processes 1",
         )
 
 
@@ -92,9 +96,19 @@ class Group:
         """Processes of the group on this machine, which share its cores."""
         self.busy = threading.Lock()
         """Held while an order is carried out: nobody speaks in between."""
+        self.in_order = True
+        """Whether everybody has carried out what was told so far, and so would hear more."""
         self._closed = threading.Event()
         if size > 1 and rank == 0:
             threading.Thread(target=self._say_that_we_are_here, daemon=True).start()
+
+    @contextmanager
+    def speaking(self) -> Iterator[None]:
+        """Nobody else speaks; who leaves this by an error leaves the others in the middle of something."""
+        with self.busy:
+            self.in_order = False
+            yield
+            self.in_order = True
 
     def send(self, order: Order) -> None:
         """Tell the others; they begin at once."""
@@ -164,6 +178,14 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
 
 
+def check_own_processes() -> None:
+    """An error where it is torchrun that starts processes."""
+    if under_torchrun():
+        raise HeedfulError(
+            "--processes is for a training without torchrun", hint="torchrun --nproc-per-node says how many"
+        )
+
+
 def rank_under_torchrun() -> int:
     """Of this process; 0 where there is no torchrun."""
     return int(os.environ["RANK"]) if under_torchrun() else 0
@@ -188,10 +210,10 @@ def group_of_torchrun(device: torch.device, silence: float) -> Iterator[Group]:
     group.given = True
     try:
         yield group
-        if group.rank == 0:
+    finally:
+        if group.rank == 0 and group.in_order:  # also after an error: else others would take it for lost
             with group.busy, suppress(LostError):
                 group.send(Order(Kind.END))
-    finally:
         group.close()
 
 

@@ -147,12 +147,13 @@ def train_to_end(run: Run, arithmetic: Arithmetic, group: Group) -> None:
     processes, threads = arithmetic.processes, arithmetic.threads
     with (
         signals_noted(patient=group.given) as noted,
-        team(run.learner, group, processes, threads, run.report) as workers,
+        _nobody_missed(run, noted),
+        team(run.learner, group, processes, threads, run.report, noted) as workers,
         run.report.task("training", **_extent(run)) as task,
     ):
         while not run.ended:
             before, done = run.share, _extent(run)["done"]
-            with _saved_if_lost(run, workers, meter, noted):
+            with _saved_if_lost(run, workers, meter):
                 _one_update(run, workers, arithmetic.precision, meter)
             task.advance(_extent(run)["done"] - done, note=meter.note)
             run.state.due = run.budget.validates(run.state.update, before, run.share, run.plan.per_epoch)
@@ -210,7 +211,18 @@ def _count(run: Run, outcome: Outcome) -> None:
 
 
 @contextmanager
-def _saved_if_lost(run: Run, workers: Team, meter: "_Meter", noted: list[int]) -> Iterator[None]:
+def _nobody_missed(run: Run, noted: list[int]) -> Iterator[None]:
+    """Who was asked to stop has lost nobody: the others were asked too, or are not waited for."""
+    try:
+        yield
+    except LostError:
+        if not noted:
+            raise
+        raise StoppedError(noted[0], _to_go_on(run)) from None
+
+
+@contextmanager
+def _saved_if_lost(run: Run, workers: Team, meter: "_Meter") -> Iterator[None]:
     """When the others are lost, what this process has is a checkpoint to go on from: nothing is."""
     try:
         yield
@@ -220,8 +232,6 @@ def _saved_if_lost(run: Run, workers: Team, meter: "_Meter", noted: list[int]) -
             _save(run)
             if run.unsaved is None:
                 run.report.say(f"update {run.state.update:,} is saved")
-        if noted:  # they were asked to stop too, and did
-            raise StoppedError(noted[0], _to_go_on(run)) from None
         raise
 
 

@@ -65,7 +65,7 @@ def sampled(
     groups = groups_of(inputs)
     _check(inputs, groups)
     sizes = [sum(path.stat().st_size for path in group.paths) for group in groups]
-    counts, seen, found = CleaningReport(unit=inputs.unit), SeenHashes(), list[float]()
+    counts, found = CleaningReport(unit=inputs.unit), list[float]()
     kept = [0] * len(inputs.corpus)
 
     def pairs() -> Iterator[Pair]:
@@ -75,14 +75,17 @@ def sampled(
             records = file.take(wanted, again=False)
             found.append(_estimated(records, size, wanted, packed=is_packed(group.paths[0])))
             tags, before = inputs.corpus[group.part].tags, counts.kept
-            yield from clean(records, cleaning, counts, trees=inputs.trees, tags=tags, seen=seen)
+            # As in the stream: a pair of another file is no duplicate, but mixed in to be seen more often.
+            yield from clean(records, cleaning, counts, trees=inputs.trees, tags=tags, seen=SeenHashes())
             kept[group.part] += counts.kept - before
 
     write_tsv(report.track(pairs(), "sampling", unit=f"{inputs.unit}s"), folder / PAIRS)
-    if counts.kept < 2 or not all(kept):
-        raise HeedfulError(
-            "the sample of the files holds next to no pairs", hint="heedful corpus stats says why"
-        )
+    for part, number in zip(inputs.corpus, kept, strict=True):
+        if not number or counts.kept < 2:
+            raise HeedfulError(
+                f"the beginning of {part.name} holds next to no pairs to learn from",
+                hint=f"heedful corpus stats {part.paths[0]} says why",
+            )
     sample = Sample(Corpus(folder, inputs.corpus, (tuple(kept),)), groups, found, counts.kept / counts.read)
     total = f"a stream of about {counted(sum(sample.sizes), inputs.unit)}"
     lines = [f"{total}; of a sample: {line}" for line in counts.lines()[:1]] + counts.lines()[1:]

@@ -6,11 +6,12 @@ many threads, which wait for each other in every product.
 """
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -69,7 +70,7 @@ class Team:
 
     def _begin(self) -> Worker:
         """Everybody builds the model, and has the leader's weights."""
-        with self.group.busy:
+        with self.group.speaking():
             self.group.send(Order(Kind.LOAD))
             worker = new_worker(self.learner, self.group)
             self.group.send(Order(Kind.TAKE))
@@ -81,11 +82,11 @@ class Team:
             try:
                 if lost:
                     self._replace(order)
-                with self.group.busy:
+                with self.group.speaking():
                     self.group.send(order)
                     return self.worker.obey(order)
             except LostError:
-                if self.helpers is None or not self.keeps_all or lost == REPLACED:
+                if self.helpers is None or self.helpers.noted or not self.keeps_all or lost == REPLACED:
                     raise
         raise AssertionError("the last loss is raised")
 
@@ -104,9 +105,13 @@ class Helpers:
     They keep nothing that the leader has not, so whatever went wrong, nobody waits for anybody.
     """
 
-    def __init__(self, folder: Path, size: int, threads: int, silence: float, report: Reporter) -> None:
+    def __init__(
+        self, folder: Path, size: int, threads: int, silence: float, report: Reporter, noted: Sequence[int]
+    ) -> None:
         self.folder, self.size, self.threads = folder, size, threads
         self.silence, self.report = silence, report
+        self.noted = noted
+        """Signals that have come: nobody else is waited for then."""
         self._running: list[subprocess.Popen[bytes]] = []
         self._group: Group | None = None
 
@@ -138,8 +143,12 @@ class Helpers:
 
     def end(self) -> None:
         """End them, and the group."""
+        # All stand still before the first is gone: else the others would tell that they miss it.
+        for helper in self._running:
+            helper.send_signal(getattr(signal, "SIGSTOP", signal.SIGTERM))
         for helper in self._running:
             helper.kill()
+        for helper in self._running:
             helper.communicate()
         self._running.clear()
         if self._group is not None:
@@ -149,6 +158,8 @@ class Helpers:
     def _wait_until_ready(self, store: TCPStore) -> None:
         until = time.monotonic() + JOINING
         while not all(store.check([_ready(rank)]) for rank in range(1, self.size)):
+            if self.noted:
+                raise LostError("told to stop before all had started")
             ended = [helper for helper in self._running if helper.poll() is not None]
             if ended or time.monotonic() > until:
                 raise LostError(
@@ -178,8 +189,13 @@ def _ready(rank: int) -> str:
 
 
 @contextmanager
-def team(learner: Learner, group: Group, size: int, threads: int, report: Reporter) -> Iterator[Team]:
-    """The group's team or, if this process is alone, that of ``size`` processes; ``threads`` for each."""
+def team(
+    learner: Learner, group: Group, size: int, threads: int, report: Reporter, noted: Sequence[int] = ()
+) -> Iterator[Team]:
+    """The group's team or, if this process is alone, that of ``size`` processes; ``threads`` for each.
+
+    ``noted`` are the signals that have come so far: a list that grows.
+    """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -187,7 +203,7 @@ def team(learner: Learner, group: Group, size: int, threads: int, report: Report
             yield Team(learner, group)
             return
         with _helped(
-            Helpers(learner.folder, size, threads, learner.plan.settings.silence, report)
+            Helpers(learner.folder, size, threads, learner.plan.settings.silence, report, noted)
         ) as helpers:
             yield Team(learner, helpers.start(), helpers)
     finally:
