@@ -96,6 +96,8 @@ def changed(reader: Reader, folder: Path, change: Callable[[Any], object]) -> st
         ("run: run.json", lambda told: told.update(threads=float("inf"))),
         ("run: prepared.json", lambda told: told.update(summary=None)),
         ("run: prepared.json", lambda told: told.update(shares=[{}])),
+        ("run: prepared.json", lambda told: told.update(shares=[0.0, 0.5])),
+        ("run: prepared.json", lambda told: told.update(sizes=[10**18])),
         ("distillation: report.json", lambda told: told[0].update(name=5)),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

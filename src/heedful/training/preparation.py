@@ -179,7 +179,13 @@ def _loaded(folder: Path, finished: dict[str, Any]) -> Prepared:
     tokenizer = PairTokenizer.load(folder / "tokenizer.json")
     streams = (folder / STREAM).is_file()
     store = Stream.open(folder, config, tokenizer) if streams else open_store(folder / TRAINING)
-    sizes = finished.get("sizes", [len(store)])  # an older Heedful knew of no parts
+    # An older Heedful knew of no parts.
+    sizes = tuple(map(int, finished.get("sizes", [len(store)])))
+    shares = tuple(map(float, finished.get("shares", [0.0])))
+    if len(sizes) != len(shares) or min(sizes) < 0 or not all(0 <= share <= 1 for share in shares):
+        raise ValueError(f"parts of {sizes} pairs with shares {shares}")
+    if sum(sizes) > len(store) and not streams:
+        raise ValueError(f"{sum(sizes):,} pairs, of which {len(store):,} are there")
     start, remembered = finished.get("start"), folder / REMEMBERED
     return Prepared(
         config,
@@ -187,7 +193,7 @@ def _loaded(folder: Path, finished: dict[str, Any]) -> Prepared:
         store,
         validation,
         [str(line) for line in finished["summary"]],
-        Mixture(tuple(map(int, sizes)), tuple(map(float, finished.get("shares", [0.0])))),
+        Mixture(sizes, shares),
         tuple((one, other) for one, other in finished.get("directions", ())),
         tuple((one, other) for one, other in finished.get("examined", ())),
         BundleConfig.checked(start) if start else None,
