@@ -80,7 +80,7 @@ def test_the_folder_is_deleted(grammar_pairs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("below", ["", "model"])
 def test_a_file_is_in_the_way(below: str, grammar_pairs: Path, tmp_path: Path, quick: Settings) -> None:
     (tmp_path / "file").write_text("precious")
-    with pytest.raises(HeedfulError, match="is a file"):
+    with pytest.raises(HeedfulError, match=r"file is a file"):
         heedful.train(grammar_pairs, tmp_path / "file" / below, settings=quick, report=Moments())
     assert (tmp_path / "file").read_text() == "precious"
 

@@ -182,7 +182,7 @@ def _loaded(folder: Path, finished: dict[str, Any]) -> Prepared:
     # An older Heedful knew of no parts.
     sizes = tuple(map(int, finished.get("sizes", [len(store)])))
     shares = tuple(map(float, finished.get("shares", [0.0])))
-    if len(sizes) != len(shares) or min(sizes) < 0 or not all(0 <= share <= 1 for share in shares):
+    if len(sizes) != len(shares) or min(sizes) < 0 or not all(0 <= share <= 1 + 1e-6 for share in shares):
         raise ValueError(f"parts of {sizes} pairs with shares {shares}")
     if sum(sizes) > len(store) and not streams:
         raise ValueError(f"{sum(sizes):,} pairs, of which {len(store):,} are there")

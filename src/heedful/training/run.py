@@ -108,7 +108,8 @@ def _check_new(folder: Path) -> None:
     except FileNotFoundError:
         return
     except NotADirectoryError:
-        raise HeedfulError(f"{folder} is a file", hint="name a folder (-o)") from None
+        file = next((path for path in (folder, *folder.parents) if path.is_file()), folder)
+        raise HeedfulError(f"{file} is a file", hint="name a folder (-o)") from None
     learned = [path for path in checkpoints(folder / "training" / "checkpoints") if int(path.name)]
     if others or learned:
         raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
@@ -173,7 +174,9 @@ def is_finished(folder: Path) -> bool:
 def _instead(folder: Path, learned: bool) -> str:
     if is_finished(folder):
         return "a finished model is there: name another folder (-o)"
-    return f"go on with it: heedful train --resume {folder}" if learned else "name another folder (-o)"
+    if not learned:
+        return "name another folder (-o)"
+    return f"go on with it: heedful train --resume {folder}; for other files or settings name another (-o)"
 
 
 def _forget_unlearned(folder: Path) -> None:
