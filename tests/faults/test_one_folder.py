@@ -57,7 +57,10 @@ def begin(folder: Path, number: int, *, fail: bool = False) -> int:
     except HeedfulError as error:
         if "no good" in error.problem:
             return FAILED
-        return REFUSED if is_clear(error.problem) else BROKEN
+        if is_clear(error.problem):
+            return REFUSED
+        print(f"not clear: {error.problem}", file=sys.stderr)
+        return BROKEN
 
 
 def is_clear(problem: str) -> bool:
