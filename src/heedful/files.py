@@ -171,19 +171,24 @@ def sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
+DELETIONS = 100
+"""Of a folder that is to be locked, by others who give up; more in a row have another reason."""
+
+
 @contextmanager
 def locked(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Keep a second process out of the folder, or waiting, while one works; a killed one holds no lock."""
-    path = folder / "lock"
+    path, deleted = folder / "lock", 0
     while True:
         with writing(path):
-            folder.mkdir(parents=True, exist_ok=True)
             try:
+                folder.mkdir(parents=True, exist_ok=True)
                 file = path.open("w")
-            except FileNotFoundError:
-                if folder.is_dir():
+            except (FileNotFoundError, FileExistsError):  # deleted at this very moment, or made anew
+                deleted += 1
+                if deleted == DELETIONS:
                     raise
-                continue  # deleted at this very moment
+                continue
         with file:
             hold(file, f"another process is at work in {folder}", wait=wait)
             if not _is_at(file, path):  # whoever had it has deleted it since, and the folder with it

@@ -14,6 +14,7 @@ import pytest
 
 import heedful
 from heedful.errors import HeedfulError
+from heedful.files import locked
 from heedful.training.inputs import Inputs
 from heedful.training.run import begun, read_run, taken_up
 from tests.conftest import quick_train_words
@@ -96,6 +97,21 @@ def test_a_start_that_fails_removes_only_its_own(tmp_path: Path) -> None:
             assert not folder.exists()
     assert found[FAILED]
     assert found[WON]
+
+
+def test_a_folder_that_others_delete_all_the_time(tmp_path: Path) -> None:
+    """Making a folder is not one step: it may be gone in the middle of it."""
+
+    def work(number: int) -> int:
+        for _ in range(3000):
+            if number:
+                shutil.rmtree(tmp_path / "a", ignore_errors=True)
+            else:
+                with locked(tmp_path / "a" / "b" / "training"):
+                    pass
+        return WON
+
+    assert in_children(2, work) == [WON, WON]
 
 
 def test_what_a_kill_left_is_begun_anew(tmp_path: Path) -> None:
