@@ -24,6 +24,8 @@ from heedful.errors import HeedfulError
 from heedful.progress import Reporter
 from tests.conftest import quick_train_words, run_heedful
 
+pytestmark = pytest.mark.long
+
 SILENT = Reporter(quiet=True)
 ODD = ["Le chien est fatigué.", "", "你好 👋", "x" * 10_000, "Le\tchat\u2028dort.", "e\u0301te\u0301"]
 

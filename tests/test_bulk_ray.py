@@ -69,6 +69,7 @@ def test_killed_driver_and_killed_worker(quick_model: Path, tmp_path: Path) -> N
     assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "plain.txt", "out.txt"}
 
 
+@pytest.mark.long
 def test_folder_of_shards(quick_model: Path, tmp_path: Path) -> None:
     """Several inputs; what is finished is not begun again; other work is refused."""
     inputs, folder = tmp_path / "inputs", tmp_path / "shards"

@@ -16,6 +16,8 @@ from heedful.text.tokenizer import BLANK
 from heedful.training.validation import plain_scores
 from tests.conftest import run_heedful
 
+pytestmark = pytest.mark.long
+
 SETTINGS = [
     "--preset=demo",
     "--set=tokenizer.vocabulary=700",

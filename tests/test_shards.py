@@ -120,6 +120,7 @@ def new_task(model: Path, source: Path, folder: Path, wanted: Wanted, engine: st
     return Task(folder, manifest, (model,), wanted, "cpu", engine, found.name)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("form", "n_best"), [("text", 1), ("tsv", 2), ("jsonl", 1)])
 def test_shards_are_the_plain_translation(
     quick_model: Path, awkward_lines: Path, tmp_path: Path, form: str, n_best: int

@@ -43,6 +43,7 @@ def findings(page: Page, rules: str = "") -> list[str]:
     return [f"{each['impact']} {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
 
 
+@pytest.mark.long
 def test_axe(page: Page, address: str) -> None:
     for view in DRAWN:
         visit(page, address, view)

@@ -235,6 +235,7 @@ def test_a_link_leads_to_the_numbers_and_back(page: Page, address: str, seen: Re
     expect(page.locator(".followed")).to_contain_text(f"cross-attention, layer {layer + 1}, head {head + 1}")
 
 
+@pytest.mark.long
 def test_in_a_saved_page(browser: Browser, seen: Record, tmp_path: Path) -> None:
     """The lesson needs no server; what does is not offered, and a link to it says so."""
     path = tmp_path / "lesson.html"

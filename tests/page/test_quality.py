@@ -95,6 +95,7 @@ def test_from_right_to_left(page: Page, address: str) -> None:
     assert field.evaluate("field => getComputedStyle(field).direction") == "rtl"
 
 
+@pytest.mark.long
 def test_two_hundred_tokens(page: Page, untaught: str) -> None:
     """Every view of a very long sentence, as it opens and with all that can be unfolded."""
     text = " ".join(["The animal didn't cross the street because it was too tired"] * 18) + "."

@@ -376,6 +376,7 @@ def test_ctrl_c_ends_all(grammar_pairs: Path, tmp_path: Path) -> None:
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 def test_a_killed_worker_is_replaced(files: Path, tmp_path: Path) -> None:
     scale = SHARDED.model_copy(update={"processes": 2})

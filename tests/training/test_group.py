@@ -79,14 +79,8 @@ def alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-@pytest.mark.parametrize(
-    ("size", "parallel"),
-    [
-        (4, "sum"),
-        pytest.param(2, "ddp", marks=pytest.mark.long),
-        pytest.param(2, "fsdp", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.long
+@pytest.mark.parametrize(("size", "parallel"), [(4, "sum"), (2, "ddp"), (2, "fsdp")])
 def test_the_curve_of_one_process(
     grammar_pairs: Path, alone: Path, tmp_path: Path, size: int, parallel: str
 ) -> None:
