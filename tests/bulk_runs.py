@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tests.processes import family, is_running
+
 RAY_ENGINE = ["--engine", "ctranslate2", "--beam", "1", "--set", "search.extra_length=4"]
 """Quick, and the same to the byte whoever translates."""
 
@@ -20,24 +22,6 @@ def begun(words: Sequence[str | Path]) -> "subprocess.Popen[str]":
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"},
     )
-
-
-def family(pid: int) -> dict[int, str]:
-    """The processes below a process: number and command line."""
-    parents: dict[int, tuple[int, str]] = {}
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (OSError, IndexError):  # gone meanwhile
-            continue
-        parents[int(folder.name)] = (parent, command)
-    found: dict[int, str] = {}
-    grown = {pid}
-    while grown:
-        grown = {each for each, (parent, _) in parents.items() if parent in grown and each not in found}
-        found |= {each: parents[each][1] for each in grown}
-    return found
 
 
 def workers_of(pid: int) -> list[int]:
@@ -57,16 +41,8 @@ def wait_for_shards(folder: Path, count: int, run: "subprocess.Popen[str]", seco
 def ended(pids: Sequence[int], seconds: float = 30) -> bool:
     """Whether all processes end within some time."""
     deadline = time.monotonic() + seconds
-    while any(map(_lives, pids)):
+    while any(map(is_running, pids)):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.1)
     return True
-
-
-def _lives(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"

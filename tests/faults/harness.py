@@ -18,6 +18,7 @@ from typing import Self
 
 from heedful.training.checkpoint import check, checkpoints, read_state
 from tests.conftest import Result
+from tests.processes import family, is_running
 
 PATIENCE = 120.0
 """Seconds in which every moment comes and every command ends."""
@@ -62,7 +63,7 @@ class Command:
 
     def tree(self) -> list[int]:
         """The process and all below it, itself first."""
-        found = [self.pid, *descendants(self.pid)]
+        found = [self.pid, *family(self.pid)]
         self._seen |= set(found)
         return found
 
@@ -123,32 +124,6 @@ def send(pid: int, number: int) -> None:
     """A signal; a process that is gone already needs none."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def descendants(pid: int) -> list[int]:
-    """All processes below one, parents before children."""
-    below: dict[int, list[int]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has just ended
-            below.setdefault(_parent(path.read_text()), []).append(int(path.parent.name))
-    found, waiting = [], [pid]
-    while waiting:
-        children = below.get(waiting.pop(), [])
-        found += children
-        waiting += children
-    return found
-
-
-def _parent(stat: str) -> int:
-    return int(stat.rpartition(")")[2].split()[1])  # a process may be named as it likes
-
-
-def is_running(pid: int) -> bool:
-    """Whether a process is there, and more than a name that nobody has asked for yet."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def wait_until_gone(pids: list[int], seconds: float = 20.0) -> None:

@@ -31,6 +31,7 @@ from heedful.training.preparation import PREPARED, RECIPE, Inputs, Prepared, pre
 from heedful.training.preparation_config import PreparationConfig
 from heedful.training.survey import split_shards
 from tests.conftest import quick_train_words, run_heedful
+from tests.processes import family
 
 QUIET = Reporter(quiet=True)
 SETTINGS = {
@@ -317,16 +318,8 @@ def test_killed_at_sixty_random_moments(files: Path, tmp_path: Path) -> None:
 
 
 def workers_of(leader: int) -> list[int]:
-    """Processes that work for another, by /proc."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words, stat = path.read_bytes().split(b"\0"), (path.parent / "stat").read_text()
-        except OSError:
-            continue
-        if b"heedful.training.preparer" in words and int(stat.rpartition(")")[2].split()[1]) == leader:
-            found.append(int(path.parent.name))
-    return found
+    """The processes that work for another."""
+    return [pid for pid, command in family(leader).items() if "heedful.training.preparer" in command]
 
 
 def started(words: list[str]) -> "subprocess.Popen[bytes]":

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from heedful.bundle import read_tensors
 from heedful.training.batch import Batch, new_batch
 from heedful.training.checkpoint import checkpoints, read_state
 from tests.conftest import quick_train_words, run_heedful
+from tests.processes import family
 
 SAME = ("--set", "model.dropout=0", "--set", "model.attention_bias=false")
 """Without dropout, which differs from rank to rank, processes differ in rounding only; and without biases of
@@ -102,15 +104,12 @@ def long_alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def ranks_of(launcher: int) -> list[int]:
     """Processes that torchrun has started, by rank."""
-    found = {}
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            rank = re.search(rb"(?:^|\0)RANK=(\d+)", (path / "environ").read_bytes())
-        except (OSError, IndexError):
-            continue
-        if parent == launcher and rank:
-            found[int(rank[1])] = int(path.name)
+    found: dict[int, int] = {}
+    for pid in family(launcher):
+        with suppress(OSError):  # it has just ended
+            rank = re.search(rb"(?:^|\0)RANK=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
+            if rank:
+                found.setdefault(int(rank[1]), pid)
     return [found[rank] for rank in sorted(found)]
 
 

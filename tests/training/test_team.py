@@ -27,6 +27,7 @@ from heedful.training.team import Team, team
 from heedful.training.update import new_optimizer
 from heedful.training.worker import Learner
 from tests.conftest import quick_train_words, run_heedful
+from tests.processes import family
 
 QUIET = Reporter(quiet=True)
 
@@ -354,14 +355,5 @@ def test_a_long_training_takes_the_quickest_and_remembers(
 
 
 def helpers_of(leader: int) -> list[int]:
-    """Helping processes whose parent this is."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
-            words = (path / "cmdline").read_bytes()
-        except (OSError, IndexError):
-            continue
-        if parent == leader and b"heedful.training.helper" in words:
-            found.append(int(path.name))
-    return found
+    """The processes that help another."""
+    return [pid for pid, command in family(leader).items() if "heedful.training.helper" in command]
