@@ -1,4 +1,4 @@
-"""How fast are our engines? PyTorch, CTranslate2 float32 and int8; CTranslate2 called directly; Hugging Face.
+"""Decoding speed: PyTorch, CTranslate2 float32 and int8; CTranslate2 called directly; Hugging Face.
 
     python benchmarks/decoding_speed.py [MODEL] [FILE OF SENTENCES]
 
@@ -21,14 +21,14 @@ from pathlib import Path
 import torch
 from marian_twin import marian_twin
 
-from heedful.api import load
-from heedful.corpora.grammar import generate
-from heedful.decoding.config import SearchConfig
-from heedful.engines.ctranslate2 import CTranslate2Engine
-from heedful.engines.lines import translate_lines
-from heedful.engines.segmented import SegmentedEngine
-from heedful.text.tokenizer import END, PAD
-from heedful.training.batch import new_batch
+from heedful.data.collate import collate
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.generation.config import GenerationConfig
+from heedful.inference.bulk import translate_lines
+from heedful.inference.ctranslate2_backend import CTranslate2Backend
+from heedful.inference.loading import load
+from heedful.inference.translator import Translator
+from heedful.tokenization.special_tokens import END, PAD
 
 ROUNDS = 3
 SINGLE = 60
@@ -38,89 +38,85 @@ SINGLE = 60
 def main() -> None:
     model = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("demo/model")
     if not (model / "config.json").exists():
-        from heedful.demo import run_demo
         from heedful.progress import Reporter
+        from heedful.workflows.demo import run_demo
 
-        list(run_demo(model.parent, again=False, taught=False, report=Reporter()))
+        list(run_demo(model.parent, retrain=False, guided=False, report=Reporter()))
     lines = (
         Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
         if len(sys.argv) > 2
-        else [pair.source for pair in generate(1000, seed=11)]
+        else [pair.source for pair in generate_pairs(1000, seed=11)]
     )
     torch.set_num_threads(1)
     engines = [load(model, engine=name, workers=1) for name in ("pytorch", "ctranslate2", "ctranslate2-int8")]
     print(f"{model}, {len(lines):,} sentences, one core; best of {ROUNDS} rounds")
     for beam in (1, 5):
-        _compare(f"batch, beam {beam}", _batch_sides(engines, lines, SearchConfig(beam=beam)))
+        _compare(f"batch, beam {beam}", _batch_sides(engines, lines, GenerationConfig(beam_size=beam)))
     for beam in (1, 5):
         _compare(
-            f"one at a time, beam {beam}", _single_sides(engines, lines[:SINGLE], SearchConfig(beam=beam))
+            f"one at a time, beam {beam}", _single_sides(engines, lines[:SINGLE], GenerationConfig(beam_size=beam))
         )
 
 
 def _batch_sides(
-    engines: Sequence[SegmentedEngine], lines: Sequence[str], search: SearchConfig
+    engines: Sequence[Translator], lines: Sequence[str], search: GenerationConfig
 ) -> dict[str, Callable[[], object]]:
     sides: dict[str, Callable[[], object]] = {
-        engine.name: lambda engine=engine: list(translate_lines(engine, lines, search, waiting=False))  # type: ignore[misc]
+        engine.name: lambda engine=engine: list(translate_lines(engine, lines, search, interactive=False))  # type: ignore[misc]
         for engine in engines
     }
     quickest = engines[-1]
-    assert isinstance(quickest, CTranslate2Engine)
-    tokenizer = quickest.bundle.tokenizer
+    assert isinstance(quickest.backend, CTranslate2Backend)
+    tokenizer = quickest.model_folder.tokenizer
 
     def directly() -> list[str]:
         """What a person who knows CTranslate2 would write: encode all, one call, decode all."""
         names = [[str(i) for i in (*ids, END)] for ids in tokenizer.source.encode_batch(lines)]
         results = quickest.translator.translate_batch(
             names,
-            beam_size=search.beam,
+            beam_size=search.beam_size,
             length_penalty=search.length_penalty,
             max_batch_size=2048,
             batch_type="tokens",
             max_decoding_length=256,
             max_input_length=0,
         )
-        return tokenizer.target.decode_batch(
-            [int(name) for name in result.hypotheses[0]] for result in results
-        )
+        return tokenizer.target.decode_batch([int(name) for name in result.hypotheses[0]] for result in results)
 
     sides["CTranslate2 int8, called directly"] = directly
     return sides | _hugging_face(engines[0], lines, search, at_once=64)
 
 
 def _hugging_face(
-    engine: SegmentedEngine, lines: Sequence[str], search: SearchConfig, at_once: int
+    engine: Translator, lines: Sequence[str], search: GenerationConfig, at_once: int
 ) -> dict[str, Callable[[], object]]:
     """The same weights in a MarianMTModel, so many sentences at once."""
-    if find_spec("transformers") is None or (twin := marian_twin(engine.bundle)) is None:
+    if find_spec("transformers") is None or (twin := marian_twin(engine.model_folder)) is None:
         return {}
-    tokenizer = engine.bundle.tokenizer
+    tokenizer = engine.model_folder.tokenizer
 
     @torch.inference_mode()
     def generated() -> list[str]:
         rows = sorted(tokenizer.source.encode_batch(lines), key=len)
         found = []
         for first in range(0, len(rows), at_once):
-            batch = new_batch(rows[first : first + at_once], [[]] * len(rows[first : first + at_once]))
+            batch = collate(rows[first : first + at_once], [[]] * len(rows[first : first + at_once]))
             written = twin.generate(
                 input_ids=batch.source,
                 attention_mask=(batch.source != PAD).long(),
-                num_beams=search.beam,
+                num_beams=search.beam_size,
                 do_sample=False,
                 length_penalty=search.length_penalty,
                 max_new_tokens=batch.source.size(1) + 50,
             )
-            found += [
-                tokenizer.target.decode(token for token in row if token > END) for row in written.tolist()
-            ]
+            found += [tokenizer.target.decode(token for token in row if token > END) for row in written.tolist()]
         return found
 
     return {"Hugging Face generate": generated}
 
 
 def _single_sides(
-    engines: Sequence[SegmentedEngine], lines: Sequence[str], search: SearchConfig
+    engines: Sequence[Translator], lines: Sequence[str], search: GenerationConfig
 ) -> dict[str, Callable[[], object]]:
     sides: dict[str, Callable[[], object]] = {
         engine.name: lambda engine=engine: [engine.translate([line], search) for line in lines]  # type: ignore[misc]

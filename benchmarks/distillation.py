@@ -15,14 +15,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from heedful.api import resume, train
-from heedful.commands.distill import DistillOptions, distill_command
-from heedful.commands.training import run_settings
-from heedful.comparing import bleu_and_speed
-from heedful.corpora.filters import Pair, cleaned_pairs
-from heedful.engines.segmented import SegmentedEngine
-from heedful.loading import load
+from heedful.data.cleaning import Pair, read_cleaned_pairs
+from heedful.inference.loading import load
+from heedful.inference.translator import Translator
 from heedful.progress import Reporter
+from heedful.training.config import build_run_settings
+from heedful.workflows.compare import measure_bleu_and_speed
+from heedful.workflows.distill import DistillOptions, distill_model
+from heedful.workflows.train import resume, train
 
 
 def main() -> None:
@@ -35,14 +35,14 @@ def main() -> None:
         tuple(options.validation),
         options.beam,
         options.keep_real,
-        run_settings(None, options.preset, options.time, options.set),
+        build_run_settings(None, options.preset, options.time, options.set),
         options.engine,
         "cpu",
     )
-    for line in distill_command(asked, report):
+    for line in distill_model(asked, report):
         print(line)
     _train_scratch(distilled, scratch, asked, report)
-    test = list(cleaned_pairs(options.test or distilled / "distillation" / "held-out.tsv"))
+    test = list(read_cleaned_pairs(options.test or distilled / "distillation" / "held-out.tsv"))
     engines = {
         "teacher": load(asked.teachers, device="cpu", engine=options.engine),
         "distilled": load(distilled, device="cpu", engine=options.engine),
@@ -62,26 +62,26 @@ def _train_scratch(distilled: Path, scratch: Path, asked: DistillOptions, report
         resume(scratch, report=report)
         return
     real = distilled / "distillation"
-    languages = load(distilled, engine="pytorch").bundle.config.languages
+    languages = load(distilled, engine="pytorch").model_folder.config.languages
     train(
         real / "train.tsv",
         scratch,
         validation=real / "held-out.tsv",
         languages=languages,
-        settings=asked.student,
+        settings=asked.student_settings,
         report=report,
     )
 
 
-def _print_table(engines: dict[str, SegmentedEngine], test: Sequence[Pair], beam: int, rounds: int) -> None:
+def _print_table(engines: dict[str, Translator], test: Sequence[Pair], beam: int, rounds: int) -> None:
     ways = [(name, width) for width in sorted({beam, 1}, reverse=True) for name in engines]
     scores: dict[tuple[str, int], float] = {}
     speeds: dict[tuple[str, int], float] = {}
     for _ in range(rounds):
         for name, width in ways:
             engine = engines[name]
-            search = engine.bundle.config.search.model_copy(update={"beam": width, "n_best": 1})
-            scores[name, width], speed = bleu_and_speed(engine, test, search)
+            search = engine.model_folder.config.generation.model_copy(update={"beam_size": width, "n_best": 1})
+            scores[name, width], speed = measure_bleu_and_speed(engine, test, search)
             speeds[name, width] = max(speed, speeds.get((name, width), 0.0))
     print("\n| model | beam | BLEU | sentences/s | times the teacher's |\n|---|---:|---:|---:|---:|")
     for name, width in ways:

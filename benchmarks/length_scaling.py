@@ -1,11 +1,11 @@
-"""How attention grows with the length: full (fused), BigBird and Linformer, from 256 to 16,384 tokens.
+"""Cost of attention by length: full (fused), BigBird and Linformer, from 256 to 16,384 tokens.
 
     python benchmarks/length_scaling.py [--lengths 256,512,...] [--rounds 3] [--threads 1] [--output FILE]
 
 For each kind and length a process of its own computes one layer of self-attention (width 256, 4 heads, one
 text): forward alone, and forward and backward, as in a training step. Printed: seconds (the best of a few
 rounds), the memory that the computation adds to the process at its peak, the exponent fitted from 2,048 on
-(1 is linear, 2 quadratic), and the length from which a kind is quicker than full attention.
+(1 is linear, 2 quadratic), and the length from which a kind is faster than full attention.
 """
 
 import argparse
@@ -27,7 +27,7 @@ def main() -> None:
     options = _options()
     if options.one:
         kind, length = options.one
-        print(json.dumps(measured(kind, int(length), options.rounds, options.threads)))
+        print(json.dumps(measure(kind, int(length), options.rounds, options.threads)))
         return
     table = {(kind, length): _apart(kind, length, options) for kind in KINDS for length in options.lengths}
     _print(table, options.lengths)
@@ -36,7 +36,7 @@ def main() -> None:
         options.output.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
 
 
-def measured(kind: str, length: int, rounds: int, threads: int) -> dict[str, float]:
+def measure(kind: str, length: int, rounds: int, threads: int) -> dict[str, float]:
     """Seconds and megabytes of one layer."""
     import torch
 
@@ -64,13 +64,13 @@ def measured(kind: str, length: int, rounds: int, threads: int) -> dict[str, flo
 
 
 def _module(kind: str, length: int) -> Any:
-    from heedful.model.config import Architecture
-    from heedful.model.self_attention import new_decoder_attention, new_encoder_attention
+    from heedful.models.config import ArchitectureConfig
+    from heedful.models.layers import new_decoder_attention, new_encoder_attention
 
     name, _, causal = kind.partition("-")
     side = "decoder_attention" if causal else "encoder_attention"
-    config = Architecture.checked(
-        {"width": WIDTH, "heads": HEADS, side: name, "longest": max(length, 300), "projected_length": SUMS}
+    config = ArchitectureConfig.from_settings(
+        {"d_model": WIDTH, "heads": HEADS, side: name, "max_length": max(length, 300), "projected_length": SUMS}
     )
     return new_decoder_attention(config) if causal else new_encoder_attention(config, 0)
 
@@ -126,20 +126,14 @@ def _print(table: dict[tuple[str, int], dict[str, float]], lengths: list[int]) -
         for what in ("forward", "step"):
             quicker = [length for length in lengths if table[kind, length][what] < table[full, length][what]]
             ratio = table[full, lengths[-1]][what] / table[kind, lengths[-1]][what]
-            said = (
-                f"quicker than {full} from {min(quicker):,} tokens"
-                if quicker
-                else f"never quicker than {full}"
-            )
+            said = f"quicker than {full} from {min(quicker):,} tokens" if quicker else f"never quicker than {full}"
             print(f"{kind}, {what}: {said}; {ratio:.1f} times at {lengths[-1]:,}")
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     numbers = [256, 512, 1024, 2048, 4096, 8192, 16384]
-    parser.add_argument(
-        "--lengths", type=lambda words: [int(word) for word in words.split(",")], default=numbers
-    )
+    parser.add_argument("--lengths", type=lambda words: [int(word) for word in words.split(",")], default=numbers)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path)

@@ -27,9 +27,7 @@ def main() -> None:
     words = ["--vocabulary", str(options.vocabulary), "--tokens", str(options.tokens)]
     found = {
         way: json.loads(
-            subprocess.run(
-                [sys.executable, __file__, "--one", way, *words], check=True, capture_output=True
-            ).stdout
+            subprocess.run([sys.executable, __file__, "--one", way, *words], check=True, capture_output=True).stdout
         )
         for way in ("whole", "chunks")
     }
@@ -41,25 +39,26 @@ def main() -> None:
 
 
 def _step(chunks: bool, vocabulary: int, tokens: int) -> dict[str, float]:
-    from heedful.process import prepare
+    from heedful.devices import configure_process
 
-    prepare()
+    configure_process()
     import torch
 
-    from heedful.model.config import PAD, ModelConfig
-    from heedful.model.transformer import Transformer
-    from heedful.training.batch import new_batch
-    from heedful.training.loss import label_smoothed_loss, output_loss
+    from heedful.data.collate import collate
+    from heedful.models.config import ModelConfig
+    from heedful.models.transformer import Transformer
+    from heedful.tokenization.special_tokens import PAD
+    from heedful.training.step import label_smoothed_loss, output_loss
 
     torch.manual_seed(1)
-    model = Transformer(ModelConfig(source_vocabulary=vocabulary, target_vocabulary=vocabulary)).train()
+    model = Transformer(ModelConfig(source_vocab_size=vocabulary, target_vocab_size=vocabulary)).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     rows = torch.randint(2, vocabulary, (tokens // LENGTH, LENGTH - 1)).tolist()
-    batch = new_batch(rows, rows)
+    batch = collate(rows, rows)
     seconds = float("inf")
     for _ in range(2):
         started = time.perf_counter()
-        states, weight = model(batch.source, batch.before), model.output.weight
+        states, weight = model(batch.source, batch.decoder_input), model.output.weight
         if chunks:
             loss, _ = output_loss(states, weight, batch.target, 0.1)
         else:

@@ -9,31 +9,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from heedful.bundle import Bundle
-from heedful.model.attention import MultiHeadAttention
-from heedful.model.residual import PostNorm
-from heedful.text.tokenizer import END, PAD
+from heedful.model_folder import ModelFolder
+from heedful.models.attention import MultiHeadAttention
+from heedful.models.sublayers import PostNorm
+from heedful.tokenization.special_tokens import END, PAD
 
 
-def marian_twin(bundle: Bundle) -> Any:
+def marian_twin(bundle: ModelFolder) -> Any:
     """A MarianMTModel that gives the same logits, or None if there cannot be one."""
     config = bundle.config.model
-    if config.norm != "post" or config.positions != "sinusoidal" or not config.tie_output:
+    if config.norm_placement != "post" or config.positions != "sinusoidal" or not config.tie_output_embeddings:
         return None
     from transformers import MarianConfig, MarianMTModel
 
     twin = MarianMTModel(
         MarianConfig(
-            vocab_size=config.source_vocabulary,
-            decoder_vocab_size=config.target_vocabulary,
-            share_encoder_decoder_embeddings=config.joint,
-            d_model=config.width,
+            vocab_size=config.source_vocab_size,
+            decoder_vocab_size=config.target_vocab_size,
+            share_encoder_decoder_embeddings=config.share_embeddings,
+            d_model=config.d_model,
             encoder_layers=config.encoder_layers,
             decoder_layers=config.decoder_layers,
             encoder_attention_heads=config.heads,
             decoder_attention_heads=config.heads,
-            encoder_ffn_dim=config.feed_forward_width,
-            decoder_ffn_dim=config.feed_forward_width,
+            encoder_ffn_dim=config.d_ff,
+            decoder_ffn_dim=config.d_ff,
             activation_function=config.activation,
             scale_embedding=True,
             max_position_embeddings=1024,
@@ -44,14 +44,14 @@ def marian_twin(bundle: Bundle) -> Any:
             bad_words_ids=None,
         )
     ).eval()
-    order = torch.cat([torch.arange(0, config.width, 2), torch.arange(1, config.width, 2)])
+    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
     with torch.no_grad():
         _fill(twin, bundle, order)
     return twin
 
 
-def _fill(twin: Any, bundle: Bundle, order: Tensor) -> None:
-    model = bundle.model
+def _fill(twin: Any, bundle: ModelFolder, order: Tensor) -> None:
+    model = bundle.translation_model
     encoder, decoder = twin.model.encoder, twin.model.decoder
     encoder.embed_tokens.weight.copy_(model.encoder.embedding.table.weight[:, order])
     decoder.embed_tokens.weight.copy_(model.decoder.embedding.table.weight[:, order])

@@ -1,4 +1,4 @@
-"""How fast the page is: from Ctrl+Enter to the translation and the map, bytes of the first screen, nodes.
+"""Speed of the page: from Ctrl+Enter to the translation and the map, bytes of the first screen, nodes.
 
     python benchmarks/page_speed.py MODEL [--tries 20]
 
@@ -39,7 +39,7 @@ PREPARE = """() => {
 
 
 @contextmanager
-def served(model: str) -> Iterator[str]:
+def run_server(model: str) -> Iterator[str]:
     """The address of a server."""
     command = [sys.executable, "-m", "heedful", "serve", model, "--port", "0"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
@@ -76,9 +76,7 @@ def from_enter(page: Page, number: int) -> float:
     """Milliseconds from Ctrl+Enter in the field to the translation and the map of a new sentence."""
     noun, adjective = NOUNS[number % len(NOUNS)], ADJECTIVES[number % len(ADJECTIVES)]
     field = page.get_by_label("Text to translate")
-    page.evaluate(
-        "window.held ??= window.setTimeout, window.setTimeout = () => 1"
-    )  # typing alone sends nothing
+    page.evaluate("window.held ??= window.setTimeout, window.setTimeout = () => 1")  # typing alone sends nothing
     field.fill(f"The {noun} didn't cross the street because it was too {adjective}.")
     page.evaluate("window.setTimeout = window.held")
     page.evaluate(PREPARE)
@@ -102,14 +100,12 @@ def nodes(page: Page, address: str, words: int) -> tuple[int, int]:
 
 def main() -> None:
     """Measure, and print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", help="a model folder, as for heedful serve")
     parser.add_argument("--tries", type=int, default=20)
     options = parser.parse_args()
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    with served(options.model) as address, sync_playwright() as playwright:
+    with run_server(options.model) as address, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
         size, requests, opened = first_screen(browser, address)
         page = browser.new_page(viewport={"width": 1280, "height": 900})

@@ -1,4 +1,4 @@
-"""How quickly a large corpus is made ready to train on, by one process and by all cores, and in what memory.
+"""Time and memory to preprocess a large corpus, with one process and with all cores.
 
 python benchmarks/preparation.py [--pairs 10000000] [--processes 2] [--files 4] [--folder FOLDER]
 
@@ -20,37 +20,39 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from heedful.corpora.grammar import generate
+from heedful.data.demo_corpus.grammar import generate_pairs
 
-SETTINGS = {"preset": "small", "training": {"updates": 100}}
+SETTINGS = {"preset": "small", "training": {"max_updates": 100}}
 CODE = """
 import json, sys, time
 from pathlib import Path
-from heedful.choosing import chooser
-from heedful.corpora.filters import CleaningConfig
+from heedful.data.config import CleaningConfig, PreprocessingConfig
 from heedful.progress import Reporter
-from heedful.training.preparation import Inputs, prepare
-from heedful.training.preparation_config import PreparationConfig
+from heedful.training.run import make_config_chooser
+from heedful.data.corpus import CorpusInputs, make_sources
+from heedful.training.preparation import prepare
 
-class Clock(Reporter):
-    def say(self, text):
+class TimedReporter(Reporter):
+    def info(self, text):
         print(f"  {time.monotonic() - started:7.1f} s  {text}", flush=True)
 
 started = time.monotonic()
-scale = PreparationConfig.model_validate_json(sys.argv[3])
+preprocessing = PreprocessingConfig.model_validate_json(sys.argv[3])
 files = tuple(map(Path, sys.argv[4:]))
-choose = chooser(json.loads(sys.argv[2]))
-found = prepare(Inputs(files), Path(sys.argv[1]), CleaningConfig(), choose, Clock(), scale=scale)
-print(f"  {time.monotonic() - started:7.1f} s  in all, {len(found.training):,} pairs")
+choose = make_config_chooser(json.loads(sys.argv[2]))
+report = TimedReporter()
+inputs, folder = CorpusInputs(make_sources(files)), Path(sys.argv[1])
+prepared = prepare(inputs, folder, CleaningConfig(), choose, report, preprocessing=preprocessing)
+print(f"  {time.monotonic() - started:7.1f} s  in all, {len(prepared.training):,} pairs")
 started = time.monotonic()
-found.batches().update(0, 0)
+prepared.batches().update(0, 0)
 print(f"  {time.monotonic() - started:7.1f} s  to the first update")
 """
 
 
 def lines(pairs: int, seed: int) -> Iterator[bytes]:
     """Sentences with a number; now and then one comes again."""
-    dice, sentences = random.Random(seed), generate(20_000)
+    dice, sentences = random.Random(seed), generate_pairs(20_000)
     for number in range(pairs):
         pair = sentences[dice.randrange(len(sentences))]
         named = dice.randrange(10_000) if number % 50 else 7
@@ -86,7 +88,7 @@ def memory_of(leader: int) -> int:
     return 1024 * total
 
 
-def measured(folder: Path, paths: list[Path], scale: dict[str, float]) -> tuple[float, int]:
+def measure(folder: Path, paths: list[Path], scale: dict[str, float]) -> tuple[float, int]:
     """Seconds and most bytes of a preparation."""
     words = [str(folder), json.dumps(SETTINGS), json.dumps(scale), *map(str, paths)]
     started, most = time.monotonic(), 0
@@ -125,7 +127,7 @@ def main() -> None:
         for processes in (1, told.processes):
             print(f"{processes} process(es):", flush=True)
             scale = {"shard_pairs": told.shard_pairs, "piece_megabytes": told.piece_megabytes}
-            seconds, most = measured(folder / f"by{processes}", paths, scale | {"processes": processes})
+            seconds, most = measure(folder / f"by{processes}", paths, scale | {"processes": processes})
             taken.append(seconds)
             print(f"  {seconds:.1f} s, {told.pairs / seconds:,.0f} pairs/s, {most / 1e6:,.0f} MB at most")
         print(f"{taken[0] / taken[1]:.2f} times as quick by {told.processes} processes")

@@ -22,11 +22,11 @@ def measure() -> None:
     """Train a tiny model on random ids; print target tokens a second."""
     import torch
 
-    from heedful.model.config import ModelConfig
-    from heedful.model.transformer import Transformer
-    from heedful.presets import tiny
-    from heedful.training.batch import new_batch
-    from heedful.training.update import new_optimizer, update
+    from heedful.data.collate import collate
+    from heedful.models.config import ModelConfig
+    from heedful.models.transformer import Transformer
+    from heedful.training.config import tiny
+    from heedful.training.step import new_optimizer, run_update
 
     torch.manual_seed(0)
     config = tiny()
@@ -34,20 +34,18 @@ def measure() -> None:
     model = Transformer(ModelConfig(**config.model.model_dump(), **sizes)).train()
     optimizer = new_optimizer(model, config.training)
     rows = torch.randint(3, 8000, (128, 15)).tolist()
-    batch = new_batch(rows, rows)
+    batch = collate(rows, rows)
     for _ in range(5):
-        update(model, optimizer, [batch], config.training, 1e-4)
+        run_update(model, optimizer, [batch], config.training, 1e-4)
     started = time.perf_counter()
     for _ in range(30):
-        update(model, optimizer, [batch], config.training, 1e-4)
+        run_update(model, optimizer, [batch], config.training, 1e-4)
     print(30 * batch.tokens / (time.perf_counter() - started))
 
 
 def run(environment: dict[str, str]) -> float:
     words = [sys.executable, __file__, "measure"]
-    done = subprocess.run(
-        words, env={**os.environ, **environment}, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
     return float(done.stdout)
 
 

@@ -1,4 +1,4 @@
-"""One process with all threads against as many processes with one each, and the ways to share the work.
+"""One process with all threads against one process per thread, with each method of parallel training.
 
     python benchmarks/processes.py [--sizes tiny,base] [--rounds 3] [--seconds 10] [--precision float32]
 
@@ -17,17 +17,15 @@ from pathlib import Path
 import torch
 
 import heedful
-from heedful.corpora.formats import write_tsv
-from heedful.model.family import new_model
-from heedful.process import prepare as prepare_process
+from heedful.data.reader import write_tsv
+from heedful.devices import available_cores
+from heedful.devices import configure_process as prepare_process
+from heedful.models.factory import new_model
 from heedful.progress import Reporter
-from heedful.training.devices import available_cores
-from heedful.training.group import Group
-from heedful.training.plan import Plan
+from heedful.training.distributed.group import ProcessGroup
+from heedful.training.distributed.leader import open_workers
 from heedful.training.preparation import load_prepared
-from heedful.training.team import team
-from heedful.training.update import new_optimizer
-from heedful.training.worker import Learner
+from heedful.training.step import BatchSchedule, TrainState, new_optimizer
 
 QUIET = Reporter(quiet=True)
 VOCABULARY = {"tiny": 8_000, "base": 37_000}
@@ -46,9 +44,7 @@ def main() -> None:
         pairs = Path(scratch) / "pairs.tsv"
         write_tsv(_made_up(), pairs)
         for size in options.sizes.split(","):
-            runs = {
-                way: _prepared(pairs, Path(scratch) / size / way, size, way) for way in ("sum", "ddp", "fsdp")
-            }
+            runs = {way: _prepare_run(pairs, Path(scratch) / size / way, size, way) for way in ("sum", "ddp", "fsdp")}
             speeds: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(options.rounds):
                 for name, (processes, way) in ways.items():
@@ -84,17 +80,17 @@ def _made_up() -> list[tuple[str, str]]:
     return [(sentence(length), sentence(length)) for length in lengths]
 
 
-def _prepared(pairs: Path, folder: Path, size: str, way: str) -> Path:
+def _prepare_run(pairs: Path, folder: Path, size: str, way: str) -> Path:
     """A run that has done one update: its prepared corpus is what is needed."""
     settings = {
         "preset": size,
-        "tokenizer": {"vocabulary": VOCABULARY[size], "dropout": 0.0},
-        "batches": {"tokens": TOKENS[size]},
+        "tokenizer": {"vocab_size": VOCABULARY[size], "bpe_dropout": 0.0},
+        "batching": {"max_tokens": TOKENS[size]},
         "training": {
-            "updates": 1,
-            "accumulate": 1,
+            "max_updates": 1,
+            "gradient_accumulation": 1,
             "bleu_sentences": 0,
-            "held_out": 10,
+            "validation_size": 10,
             "parallel": way,
             "processes": 1,
             "precision": "float32",
@@ -127,9 +123,9 @@ def _with_way(training: Path, way: str) -> Path:
 def _speed(run: Path, processes: int, threads: int, precision: str, seconds: float) -> float:
     prepared = load_prepared(run / "data")
     torch.manual_seed(1)
-    plan, model = Plan(prepared, run, QUIET), new_model(prepared.model)
-    learner = Learner(run, plan, model, new_optimizer(model, plan.settings))
-    with team(learner, Group(), processes, threads, QUIET) as workers:
+    plan, model = BatchSchedule(prepared, run, QUIET), new_model(prepared.model_config)
+    learner = TrainState(run, plan, model, new_optimizer(model, plan.settings))
+    with open_workers(learner, ProcessGroup(), processes, threads, QUIET) as workers:
         workers.update(1, precision, 1e-4)
         tokens, update, started = 0, 2, time.monotonic()
         while time.monotonic() - started < seconds:

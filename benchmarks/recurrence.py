@@ -13,11 +13,11 @@ import time
 
 import torch
 
-from heedful.model.config import ModelConfig
-from heedful.model.family import new_model
-from heedful.model.predictor import Predictor
-from heedful.training.batch import Batch, new_batch
-from heedful.training.update import BatchLoss, add_gradient
+from heedful.data.collate import Batch, collate
+from heedful.models.base import Model
+from heedful.models.config import ModelConfig
+from heedful.models.factory import new_model
+from heedful.training.step import BatchLoss, accumulate_gradient
 
 VOCABULARY, WIDTH = 4000, 256
 KINDS = ("transformer", "gru")
@@ -32,15 +32,11 @@ def main() -> None:
     for sentences in ("many", "one"):
         title = f"a batch of {options.tokens:,} tokens" if sentences == "many" else "one sentence alone"
         print(f"\n{title}")
-        print(
-            "  length"
-            + "".join(f"  {kind}, {n} threads" for n in options.threads for kind in KINDS)
-            + "  ratio"
-        )
+        print("  length" + "".join(f"  {kind}, {n} threads" for n in options.threads for kind in KINDS) + "  ratio")
         for length in options.lengths:
             count = max(1, options.tokens // length) if sentences == "many" else 1
             rows = torch.randint(3, VOCABULARY, (count, length - 1)).tolist()
-            batch = new_batch(rows, rows)
+            batch = collate(rows, rows)
             speeds = {
                 (kind, threads): _speed(models[kind], batch, threads, options.rounds)
                 for threads in options.threads
@@ -51,12 +47,12 @@ def main() -> None:
             print(f"{length:8}{cells}{speeds['transformer', last] / speeds['gru', last]:8.2f}x", flush=True)
 
 
-def _model(kind: str) -> Predictor:
+def _model(kind: str) -> Model:
     return new_model(
-        ModelConfig.checked(
+        ModelConfig.from_settings(
             {
-                "family": kind,
-                "width": WIDTH,
+                "architecture": kind,
+                "d_model": WIDTH,
                 "heads": 4,
                 "encoder_layers": 2,
                 "decoder_layers": 2,
@@ -69,13 +65,13 @@ def _model(kind: str) -> Predictor:
     ).train()
 
 
-def _speed(model: Predictor, batch: Batch, threads: int, rounds: int) -> float:
+def _speed(model: Model, batch: Batch, threads: int, rounds: int) -> float:
     torch.set_num_threads(threads)
     best = float("inf")
     for _ in range(rounds):
         model.zero_grad(set_to_none=True)
         started = time.perf_counter()
-        add_gradient(BatchLoss(model, 0.1), [batch], "float32")
+        accumulate_gradient(BatchLoss(model, 0.1), [batch], "float32")
         best = min(best, time.perf_counter() - started)
     return batch.tokens / best
 

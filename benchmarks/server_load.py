@@ -1,4 +1,4 @@
-"""What the server does with many clients: batching, overload, recovery, SIGTERM. Real process, loopback only.
+"""Load test of the server: batching, overload, recovery, SIGTERM. A real process, on loopback.
 
     python benchmarks/server_load.py [MODEL] [FILE OF SENTENCES] [SECONDS OF OVERLOAD]
 
@@ -19,8 +19,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from heedful.api import load
-from heedful.corpora.grammar import generate
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.inference.loading import load
 
 PHASE_SECONDS = 10
 CLIENTS = 64
@@ -43,27 +43,18 @@ async def main() -> None:
     sentences = (
         Path(sys.argv[2]).read_text(encoding="utf-8").splitlines()
         if len(sys.argv) > 2
-        else [pair.source for pair in generate(1000, seed=12)]
+        else [pair.source for pair in generate_pairs(1000, seed=12)]
     )
     overload_seconds = float(sys.argv[3]) if len(sys.argv) > 3 else 60.0
     resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     engine = load(model, workers=1)
-    languages = engine.bundle.config.languages or ("en", "de")
+    languages = engine.model_folder.config.languages or ("en", "de")
     LANGUAGES["source"], LANGUAGES["target"] = languages
-    expected = dict(zip(sentences, (each.text for each in engine.translate(sentences)), strict=True))
+    expected = dict(zip(sentences, (item.text for item in engine.translate(sentences)), strict=True))
     # Nothing is remembered, so that every request is work; the queue is short, so that overload comes soon.
-    settings = ["--set", "server.cache_entries=0", "--set", "server.queue_tokens=4096"]
+    settings = ["--set", "server.cache_entries=0", "--set", "server.max_queue_tokens=4096"]
     server = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "heedful",
-            "serve",
-            f"{model}={'-'.join(languages)}",
-            "--port",
-            "0",
-            *settings,
-        ],
+        [sys.executable, "-m", "heedful", "serve", f"{model}={'-'.join(languages)}", "--port", "0", *settings],
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -79,7 +70,7 @@ async def main() -> None:
         await _phase(server, port, expected, 10 * CLIENTS, overload_seconds, f"{10 * CLIENTS} clients")
         after = await _phase(server, port, expected, CLIENTS, PHASE_SECONDS, f"{CLIENTS} clients again")
         print(f"  after the overload: {after / many:.2f} times as before it")
-        await _terminated(server, port, expected)
+        await _terminate(server, port, expected)
     finally:
         server.kill()
         server.wait()
@@ -88,18 +79,13 @@ async def main() -> None:
 def _port(server: subprocess.Popen[str]) -> int:
     assert server.stderr
     for line in server.stderr:
-        if found := re.search(r"serving on http://[^:]+:(\d+)", line):
-            return int(found[1])
+        if result := re.search(r"serving on http://[^:]+:(\d+)", line):
+            return int(result[1])
     raise SystemExit("the server did not start")
 
 
 async def _phase(
-    server: subprocess.Popen[str],
-    port: int,
-    expected: dict[str, str],
-    clients: int,
-    seconds: float,
-    title: str,
+    server: subprocess.Popen[str], port: int, expected: dict[str, str], clients: int, seconds: float, title: str
 ) -> float:
     """So many clients, each asking again as soon as it is answered; returns sentences a CPU second."""
     counts, ends = Counts(), time.monotonic() + seconds
@@ -121,12 +107,12 @@ async def _phase(
 async def _client(
     port: int, todo: list[str], expected: dict[str, str], number: int, ends: float, counts: Counts
 ) -> None:
-    place = number * 7919
+    index = number * 7919
     while time.monotonic() < ends:
-        place += 1
-        text = todo[place % len(todo)]
+        index += 1
+        text = todo[index % len(todo)]
         began = time.monotonic()
-        status, answer = await _asked(port, text)
+        status, answer = await _request(port, text)
         counts.answers[status] += 1
         if status == 200:
             counts.wrong += answer.get("translatedText") != expected[text]
@@ -135,7 +121,7 @@ async def _client(
             await asyncio.sleep(0.1)  # a client that is refused does not hammer
 
 
-async def _asked(port: int, text: str) -> tuple[int, dict[str, str]]:
+async def _request(port: int, text: str) -> tuple[int, dict[str, str]]:
     """One request on a connection of its own; 0 if there was no answer."""
     body = json.dumps({"q": text, **LANGUAGES}).encode()
     head = (
@@ -164,16 +150,14 @@ async def _ready(port: int) -> bool:
     return b" 200 " in answer.partition(b"\r\n")[0]
 
 
-async def _terminated(server: subprocess.Popen[str], port: int, expected: dict[str, str]) -> None:
+async def _terminate(server: subprocess.Popen[str], port: int, expected: dict[str, str]) -> None:
     """SIGTERM while 32 requests are at work: those that were accepted are answered, and it exits with 0."""
     texts = list(expected)[:32]
-    asked = [asyncio.create_task(_asked(port, text)) for text in texts]
+    tasks = [asyncio.create_task(_request(port, text)) for text in texts]
     await asyncio.sleep(0.05)
     server.send_signal(signal.SIGTERM)
-    answers = await asyncio.gather(*asked)
-    right = sum(
-        a.get("translatedText") == expected[t] for t, (s, a) in zip(texts, answers, strict=True) if s == 200
-    )
+    answers = await asyncio.gather(*tasks)
+    right = sum(a.get("translatedText") == expected[t] for t, (s, a) in zip(texts, answers, strict=True) if s == 200)
     status = await asyncio.to_thread(server.wait, 60)
     print(f"SIGTERM in the middle: {Counter(s for s, _ in answers)}, {right} right, exit status {status}")
 
@@ -184,8 +168,8 @@ def _cpu(pid: int) -> float:
 
 
 def _memory(pid: int) -> int:
-    found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) // 1024 if found else 0
+    result = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())
+    return int(result[1]) // 1024 if result else 0
 
 
 if __name__ == "__main__":

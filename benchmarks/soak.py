@@ -1,4 +1,4 @@
-"""Memory over time: a server under right and wrong requests, a training that examines and saves often.
+"""Soak test: memory of a server under valid and invalid requests, and of a training run that validates and saves often.
 
     python benchmarks/soak.py [server|training|both] [MINUTES]
 
@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import heedful
-from heedful.corpora.formats import write_tsv
-from heedful.corpora.grammar import generate
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.data.reader import write_tsv
 from heedful.progress import Reporter
 
 CLIENTS = 6
@@ -44,9 +44,9 @@ MEGABYTES = 4.0
 """... so much, that a process may grow by from then on before it is called a leak."""
 SMALL = {
     "preset": "demo",
-    "tokenizer": {"vocabulary": 900},
-    "model": {"width": 16, "heads": 2, "feed_forward_width": 32, "encoder_layers": 1, "decoder_layers": 1},
-    "training": {"updates": 60, "validate_every": 30, "bleu_sentences": 4, "held_out": 20, "threads": 1},
+    "tokenizer": {"vocab_size": 900},
+    "model": {"d_model": 16, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1},
+    "training": {"max_updates": 60, "validate_every": 30, "bleu_sentences": 4, "validation_size": 20, "threads": 1},
 }
 
 
@@ -64,11 +64,11 @@ class Memory:
 
     def judged(self, title: str) -> bool:
         """Print the course and the verdict; whether it is steady."""
-        begun = self.samples[0][0]
+        started_at = self.samples[0][0]
         for when, size in self.samples[:: max(1, len(self.samples) // SHOWN)]:
-            print(f"  {title} {when - begun:6.0f} s {size:8.1f} MB")
+            print(f"  {title} {when - started_at:6.0f} s {size:8.1f} MB")
         last = self.samples[-1][0]
-        steady = [(when, size) for when, size in self.samples if when - begun >= WARM_UP * (last - begun)]
+        steady = [(when, size) for when, size in self.samples if when - started_at >= WARM_UP * (last - started_at)]
         slope, mean = _slope(steady), sum(size for _, size in steady) / len(steady)
         grown = slope * (steady[-1][0] - steady[0][0])
         fine = grown <= max(MEGABYTES, GROWTH * mean)
@@ -83,7 +83,7 @@ class Memory:
 def _slope(samples: list[tuple[float, float]]) -> float:
     """Megabytes a second, by least squares."""
     count = len(samples)
-    middle, mean = (sum(each[axis] for each in samples) / count for axis in (0, 1))
+    middle, mean = (sum(item[axis] for item in samples) / count for axis in (0, 1))
     spread = sum((when - middle) ** 2 for when, _ in samples)
     return sum((when - middle) * (size - mean) for when, size in samples) / max(spread, 1e-9)
 
@@ -91,22 +91,22 @@ def _slope(samples: list[tuple[float, float]]) -> float:
 def resident(process: int) -> float:
     """Megabytes; 0 of one that has ended."""
     try:
-        found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
+        result = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
     except OSError:
         return 0.0
-    return int(found[1]) / 1024 if found else 0.0
+    return int(result[1]) / 1024 if result else 0.0
 
 
 def children(process: int) -> list[int]:
     """Processes that it has started."""
     try:
-        return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+        return [int(item) for item in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
         return []
 
 
 @contextmanager
-def started(*words: str | Path) -> Iterator["subprocess.Popen[str]"]:
+def run_command(*words: str | Path) -> Iterator["subprocess.Popen[str]"]:
     """A command of ours as a process, which is gone afterwards."""
     process = subprocess.Popen(
         [sys.executable, "-m", "heedful", *map(str, words)],
@@ -145,15 +145,7 @@ class Client:
 
     def questions(self) -> list[Callable[[random.Random], Awaitable[None]]]:
         """What is asked, the usual more often."""
-        return [
-            *[self.translate] * 6,
-            self.rich,
-            self.wrong_body,
-            self.noise,
-            self.file,
-            self.look,
-            self.leave,
-        ]
+        return [*[self.translate] * 6, self.rich, self.wrong_body, self.noise, self.file, self.look, self.leave]
 
     def count(self, kind: str, status: int, right: bool) -> None:
         """An answer, and whether it is as it should be."""
@@ -165,17 +157,13 @@ class Client:
         """A sentence, whose translation is known."""
         text = choose.choice(list(self.expected))
         status, body = await self.post("/translate", {"q": text, "source": "en", "target": "fr"})
-        self.count(
-            "translation", status, status == 200 and _json(body).get("translatedText") == self.expected[text]
-        )
+        self.count("translation", status, status == 200 and _json(body).get("translatedText") == self.expected[text])
 
     async def rich(self, choose: random.Random) -> None:
         """A longer text that never comes again, with all that can be asked about it."""
         text = " ".join(choose.sample(list(self.expected), 4)) + f" {choose.random()}"
         wishes = {"n_best": 3, "alignments": True, "tokens": True, "stream": False}
-        status, body = await self.post(
-            "/api/translate", {"text": text, "source": "en", "target": "fr", **wishes}
-        )
+        status, body = await self.post("/api/translate", {"text": text, "source": "en", "target": "fr", **wishes})
         self.count("details", status, status == 200 and bool(_json(body)))
 
     async def wrong_body(self, choose: random.Random) -> None:
@@ -195,17 +183,15 @@ class Client:
         """A file is translated and fetched."""
         text = "\n".join(choose.sample(list(self.expected), 3))
         parts = {"source": "en", "target": "fr"}
-        body = "".join(
-            f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in parts.items()
-        )
+        body = "".join(f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in parts.items())
         head = 'Content-Disposition: form-data; name="file"; filename="a.txt"'
         body += f"--x\r\n{head}\r\n\r\n{text}\r\n--x--\r\n"
         kind = "multipart/form-data; boundary=x"
         status, answer = await self.send("POST", "/translate_file", body.encode(), kind)
         self.count("file", status, status == 200)
         if status == 200:
-            place = "/" + _json(answer)["translatedFileUrl"].split("/", 3)[3]
-            status, _ = await self.send("GET", place)
+            path = "/" + _json(answer)["translatedFileUrl"].split("/", 3)[3]
+            status, _ = await self.send("GET", path)
             self.count("download", status, status == 200)
 
     async def look(self, choose: random.Random) -> None:
@@ -221,9 +207,7 @@ class Client:
 
     async def leave(self, choose: random.Random) -> None:
         """Somebody hangs up before the answer."""
-        body = json.dumps(
-            {"q": " ".join(self.expected) + str(choose.random()), "source": "en", "target": "fr"}
-        )
+        body = json.dumps({"q": " ".join(self.expected) + str(choose.random()), "source": "en", "target": "fr"})
         _, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(_request("POST", "/translate", body.encode(), "application/json"))
         await writer.drain()
@@ -260,19 +244,19 @@ def _request(method: str, path: str, body: bytes, kind: str) -> bytes:
 
 def _json(body: bytes) -> dict[str, Any]:
     try:
-        found = json.loads(body)
+        result = json.loads(body)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {"list": found}
+    return result if isinstance(result, dict) else {"list": result}
 
 
 async def soak_server(folder: Path, minutes: float) -> bool:
     """Whether every answer was right and memory is steady."""
-    sentences = [pair.source for pair in generate(200, seed=12)]
+    sentences = [pair.source for pair in generate_pairs(200, seed=12)]
     engine = heedful.load(folder, device="cpu")
-    expected = dict(zip(sentences, (each.text for each in engine.translate(sentences)), strict=True))
+    expected = dict(zip(sentences, (item.text for item in engine.translate(sentences)), strict=True))
     words = ["--port", "0", "--device", "cpu", "--set", f"server.cache_entries={REMEMBERED}"]
-    with started("serve", f"{folder}=en-fr", *words) as server:
+    with run_command("serve", f"{folder}=en-fr", *words) as server:
         port = await asyncio.to_thread(_port, server)
         await _ready(Client(port, {}, 0.0))
         ends = time.monotonic() + 60 * minutes
@@ -295,8 +279,8 @@ async def soak_server(folder: Path, minutes: float) -> bool:
 def _port(server: "subprocess.Popen[str]") -> int:
     assert server.stderr
     for line in server.stderr:
-        if found := re.search(r"serving on http://[^:]+:(\d+)", line):
-            return int(found[1])
+        if result := re.search(r"serving on http://[^:]+:(\d+)", line):
+            return int(result[1])
     raise SystemExit("the server did not start")
 
 
@@ -318,7 +302,7 @@ async def _watch(memory: Memory, seconds: float) -> None:
 def soak_training(pairs: Path, folder: Path, minutes: float) -> bool:
     """Whether it trained to its end and memory is steady."""
     often = {"validate_every": 25, "save_minutes": 0.05, "snapshots": 50, "keep": 2, "bleu_sentences": 10}
-    told = {**SMALL["training"], **often, "updates": 0, "epochs": 100_000, "patience": 0}  # type: ignore[dict-item]
+    told = {**SMALL["training"], **often, "max_updates": 0, "max_epochs": 100_000, "patience": 0}  # type: ignore[dict-item]
     settings = {**SMALL, "training": told}
     words = [
         f"{section}.{name}={value}" if name else f"{section}={value}"
@@ -327,17 +311,8 @@ def soak_training(pairs: Path, folder: Path, minutes: float) -> bool:
     ]
     options = [part for word in words for part in ("--set", word)]
     print(f"training: validation every 25 updates, checkpoints every 3 seconds, {minutes:g} minutes")
-    with started(
-        "train",
-        pairs,
-        "-o",
-        folder,
-        "--languages",
-        "en-fr",
-        "--time",
-        f"{round(60 * minutes)}s",
-        "--quiet",
-        *options,
+    with run_command(
+        "train", pairs, "-o", folder, "--languages", "en-fr", "--time", f"{round(60 * minutes)}s", "--quiet", *options
     ) as process:
         memory = Memory(process.pid, time.monotonic() + 60 * minutes + 120)
         while process.poll() is None and time.monotonic() < memory.ends:
@@ -358,14 +333,14 @@ def main() -> int:
     what = sys.argv[1] if len(sys.argv) > 1 else "both"
     minutes = float(sys.argv[2]) if len(sys.argv) > 2 else 10.0
     fine = []
-    with tempfile.TemporaryDirectory() as place:
-        pairs, folder = Path(place) / "pairs.tsv", Path(place) / "model"
-        write_tsv([(pair.source, pair.target) for pair in generate(3000)], pairs)
+    with tempfile.TemporaryDirectory() as directory:
+        pairs, folder = Path(directory) / "pairs.tsv", Path(directory) / "model"
+        write_tsv([(pair.source, pair.target) for pair in generate_pairs(3000)], pairs)
         if what != "training":
             heedful.train(pairs, folder, languages=("en", "fr"), settings=SMALL, report=Reporter(quiet=True))
             fine.append(asyncio.run(soak_server(folder, minutes)))
         if what != "server":
-            fine.append(soak_training(pairs, Path(place) / "long", minutes))
+            fine.append(soak_training(pairs, Path(directory) / "long", minutes))
     return 0 if all(fine) else 1
 
 

@@ -1,4 +1,4 @@
-"""How long until something happens? Each command in fresh processes, beside bare imports.
+"""Startup time: each command in a new process, compared with bare imports.
 
     python benchmarks/startup.py [--model MODEL] [--rounds N]
 
@@ -22,8 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from heedful.corpora.formats import write_tsv
-from heedful.corpora.grammar import generate
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.data.reader import write_tsv
 
 HEEDFUL = [sys.executable, "-m", "heedful"]
 SENTENCE = "The animal was tired."
@@ -32,17 +32,17 @@ LONGEST = 120.0
 """Seconds that a server may take."""
 TINY = {
     "preset": "demo",
-    "tokenizer.vocabulary": 900,
-    "model.width": 16,
+    "tokenizer.vocab_size": 900,
+    "model.d_model": 16,
     "model.heads": 2,
-    "model.feed_forward_width": 32,
+    "model.d_ff": 32,
     "model.encoder_layers": 1,
     "model.decoder_layers": 1,
-    "training.updates": 1,
+    "training.max_updates": 1,
     "training.validate_every": 1,
     "training.bleu_sentences": 1,
-    "training.held_out": 20,
-    "training.average": 1,
+    "training.validation_size": 20,
+    "training.average_checkpoints": 1,
     "training.threads": 1,
 }
 
@@ -76,7 +76,7 @@ def spent(words: Sequence[str], until: Callable[[], None] | None = None) -> Spen
     return Spent(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * unit / 1e6)
 
 
-def served(model: Path) -> Spent:
+def time_server(model: Path) -> Spent:
     """A server until its first translation."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -84,11 +84,9 @@ def served(model: Path) -> Spent:
     config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     source, target = config["languages"] or ("en", "fr")
     body = json.dumps({"q": SENTENCE, "source": source, "target": target}).encode()
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/translate", body, {"Content-Type": "application/json"}
-    )
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/translate", body, {"Content-Type": "application/json"})
 
-    def answered() -> None:
+    def wait_for_answer() -> None:
         ends = time.monotonic() + LONGEST
         while True:
             try:
@@ -99,10 +97,10 @@ def served(model: Path) -> Spent:
                     raise
                 time.sleep(0.02)
 
-    return spent([*HEEDFUL, "serve", f"{model}={source}:{target}", "--port", str(port), "--quiet"], answered)
+    return spent([*HEEDFUL, "serve", f"{model}={source}:{target}", "--port", str(port), "--quiet"], wait_for_answer)
 
 
-def trained(pairs: Path, folder: Path) -> Spent:
+def time_training(pairs: Path, folder: Path) -> Spent:
     """A training of one update, into a new folder."""
     told = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
     fresh = folder / str(time.monotonic_ns())
@@ -112,10 +110,10 @@ def trained(pairs: Path, folder: Path) -> Spent:
 def sides(given: Path | None, folder: Path) -> dict[str, Callable[[], Spent]]:
     """All that is measured, by name: first the yardsticks."""
     pairs = folder / "pairs.tsv"
-    write_tsv([(pair.source, pair.target) for pair in generate(600)], pairs)
+    write_tsv([(pair.source, pair.target) for pair in generate_pairs(600)], pairs)
     model = given
     if model is None:
-        trained(pairs, folder / "models")
+        time_training(pairs, folder / "models")
         model = next((folder / "models").iterdir())
     translate = [*HEEDFUL, "translate", str(model), SENTENCE, "--quiet"]
     imports = {
@@ -137,9 +135,9 @@ def sides(given: Path | None, folder: Path) -> dict[str, Callable[[], Spent]]:
         "translate --engine pytorch": [*translate, "--engine", "pytorch"],
     }
     found = {name: lambda words=words: spent(words) for name, words in commands.items()}
-    found["train, one update"] = lambda: trained(pairs, folder / "trained")
+    found["train, one update"] = lambda: time_training(pairs, folder / "trained")
     if find_spec("uvicorn"):
-        found["serve, first answer"] = lambda: served(model)
+        found["serve, first answer"] = lambda: time_server(model)
     found["translate"]()  # once before: a model is converted for CTranslate2 at its first use
     return found
 

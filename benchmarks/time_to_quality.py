@@ -1,4 +1,4 @@
-"""How long until the translation is good? The paper's recipe, Hugging Face with usual settings, and ours.
+"""Training time to a BLEU score: the paper's recipe, Hugging Face with common settings, and Heedful.
 
     python benchmarks/time_to_quality.py --data FOLDER [--languages en-de] [--minutes 45] [--every 4]
                                          [--budgets 6,12,20,30] [--only paper,hugging-face,ours]
@@ -20,33 +20,33 @@ from dataclasses import replace
 from pathlib import Path
 
 from peers.environments import environment
-from peers.pieces import Files, Pieces, prepare_pieces
 from peers.sizes import SIZES
+from peers.tokenized_corpus import Files, Pieces, prepare_pieces
 from training_speed import ENVIRONMENTS, MULTI30K
 
-from heedful.bundle import Bundle, load_parameters, read_tensors
-from heedful.engines.native import NativeEngine
-from heedful.evaluation import corpus_scores
+from heedful.evaluation.metrics import corpus_scores
 from heedful.files import read_json
-from heedful.text.tokenizer import PairTokenizer
+from heedful.inference.translator import Translator
+from heedful.model_folder import ModelFolder, load_parameters, read_tensors
+from heedful.tokenization.pair_tokenizer import PairTokenizer
 
 GOALS = (30.0, 35.0, 38.0)
 SIZE = replace(SIZES["tiny"], width=128, feed_forward_width=512, heads=4, batch_tokens=2048)
 PAPER = {
-    "model.width": 128,
+    "model.d_model": 128,
     "model.heads": 4,
     "model.encoder_layers": 4,
     "model.decoder_layers": 4,
-    "model.feed_forward_width": 512,
-    "model.norm": "post",
+    "model.d_ff": 512,
+    "model.norm_placement": "post",
     "model.dropout": 0.1,
-    "batches.tokens": 2048,
-    "training.schedule": "noam",
-    "training.warmup": 4000,
-    "training.rate": 0,
-    "training.cooldown": 0,
+    "batching.max_tokens": 2048,
+    "training.lr_schedule": "noam",
+    "training.warmup_updates": 4000,
+    "training.learning_rate": 0,
+    "training.cooldown_fraction": 0,
     "training.precision": "float32",
-    "training.keep": 1000,
+    "training.keep_last": 1000,
     "training.bleu_sentences": 0,
     "training.validate_every": 250,
 }
@@ -61,16 +61,15 @@ class Corpus:
     def __init__(self, folder: Path, languages: list[str]) -> None:
         self.files = Files.of(folder, languages)
         self.sources, self.references = (
-            (folder / f"test_2016_flickr.{language}").read_text(encoding="utf-8").splitlines()
-            for language in languages
+            (folder / f"test_2016_flickr.{language}").read_text(encoding="utf-8").splitlines() for language in languages
         )
 
     def bleu(self, written: list[str]) -> float:
         return corpus_scores(written, self.references, ("BLEU",), "")["BLEU"].value
 
-    def score(self, bundle: Bundle) -> float:
-        search = bundle.config.search.model_copy(update={"beam": 1})
-        found = NativeEngine(bundle).translate(self.sources, search)
+    def score(self, bundle: ModelFolder) -> float:
+        search = bundle.config.generation.model_copy(update={"beam_size": 1})
+        found = Translator.with_pytorch(bundle).translate(self.sources, search)
         return self.bleu([translation.text for translation in found])
 
 
@@ -89,7 +88,7 @@ def main() -> None:
             "hugging-face": lambda: _hugging_face(corpus, folder, options),
             "ours": lambda: [_ours(corpus, folder, budget) for budget in options.budgets],
         }
-        found = {name: _told(name, curve()) for name, curve in curves.items() if name in options.only}
+        found = {name: _print_curve(name, curve()) for name, curve in curves.items() if name in options.only}
     for goal in GOALS:
         times = {name: _minutes_to(goal, curve) for name, curve in found.items()}
         ours = times.get("ours")
@@ -108,12 +107,12 @@ def _paper(corpus: Corpus, folder: Path, minutes: float) -> Curve:
     """Every checkpoint of one run."""
     model = folder / "paper"
     _train(corpus, model, minutes, ["--preset", "tiny", *_assignments(PAPER)])
-    bundle = Bundle.load(model)
+    bundle = ModelFolder.load(model)
     curve = []
     for checkpoint in sorted((model / "training" / "checkpoints").glob("0*")):
         state = read_json(checkpoint / "state.json", "")
         if state["update"]:
-            load_parameters(bundle.model, read_tensors(checkpoint / "weights.safetensors"), checkpoint)
+            load_parameters(bundle.translation_model, read_tensors(checkpoint / "weights.safetensors"), checkpoint)
             curve.append((state["seconds"] / 60, corpus.score(bundle)))
     return curve
 
@@ -122,7 +121,7 @@ def _ours(corpus: Corpus, folder: Path, budget: float) -> tuple[float, float]:
     """What the command makes of so many minutes, everything included."""
     model = folder / f"ours-{budget:g}"
     _train(corpus, model, budget, [])
-    return budget, corpus.score(Bundle.load(model))
+    return budget, corpus.score(ModelFolder.load(model))
 
 
 def _hugging_face(corpus: Corpus, folder: Path, options: argparse.Namespace) -> Curve:
@@ -137,9 +136,7 @@ def _hugging_face(corpus: Corpus, folder: Path, options: argparse.Namespace) -> 
     plan = pieces.folder / f"plan-{SIZE.name}.json"
     told = json.dumps(_settings(pieces, options))
     subprocess.run(
-        [programs / "python", script, pieces.folder, plan, test, results, told],
-        check=True,
-        stderr=subprocess.DEVNULL,
+        [programs / "python", script, pieces.folder, plan, test, results, told], check=True, stderr=subprocess.DEVNULL
     )
     curve = []
     for line in results.read_text(encoding="utf-8").splitlines():
@@ -174,7 +171,7 @@ def _assignments(settings: dict[str, object]) -> list[str]:
     return [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
 
 
-def _told(name: str, curve: Curve) -> Curve:
+def _print_curve(name: str, curve: Curve) -> Curve:
     for minutes, bleu in curve:
         print(f"{name:14} {minutes:6.1f} minutes  BLEU {bleu:5.2f}", flush=True)
     return curve
@@ -193,9 +190,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--budgets", type=lambda words: [float(word) for word in words.split(",")], default=[6, 12, 20, 30]
     )
-    parser.add_argument(
-        "--only", type=lambda words: words.split(","), default=["paper", "hugging-face", "ours"]
-    )
+    parser.add_argument("--only", type=lambda words: words.split(","), default=["paper", "hugging-face", "ours"])
     parser.add_argument("--environments", type=Path, default=ENVIRONMENTS)
     return parser.parse_args()
 

@@ -1,4 +1,4 @@
-"""How long does a translation memory of a million units take to read, and how much memory?
+"""Time and memory to read a translation memory of a million units.
 
     python benchmarks/tmx_million.py [--units N] [--rounds N]
 
@@ -55,8 +55,8 @@ megabytes = used.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 print(json.dumps([count, time.process_time() - start, megabytes]))
 """
 HEEDFUL = MEASURED.format(
-    setup="from heedful.corpora.formats import read_pairs\n"
-    "from heedful.corpora.reading import Reading\nimport lxml.etree",
+    setup="from heedful.data.reader import read_pairs\n"
+    "from heedful.data.formats.base import Reading\nimport lxml.etree",
     count="sum(not record.fault for record in read_pairs([Path(sys.argv[1])], Reading(('en', 'de'))))",
 )
 PLAIN = MEASURED.format(
@@ -83,7 +83,7 @@ def main() -> None:
     options = parser.parse_args()
     sizes = (options.units // 10, options.units)
     with tempfile.TemporaryDirectory() as folder:
-        files = {size: made(Path(folder, f"{size}.tmx"), size) for size in (options.units // 50, *sizes)}
+        files = {size: write_tmx(Path(folder, f"{size}.tmx"), size) for size in (options.units // 50, *sizes)}
         plain = seconds("plain iterparse", PLAIN, files[options.units], options.units, options.rounds)
         for size in sizes:
             taken = seconds("Heedful", HEEDFUL, files[size], size, options.rounds)
@@ -94,7 +94,7 @@ def main() -> None:
             print(f"translate-toolkit / plain iterparse, a unit: {theirs / cut * options.units / plain:.2f}")
 
 
-def made(path: Path, units: int) -> Path:
+def write_tmx(path: Path, units: int) -> Path:
     """A file of that many units, all different."""
     with path.open("w", encoding="utf-8") as file:
         file.write(START)
@@ -116,10 +116,7 @@ def seconds(name: str, code: str, path: Path, units: int, rounds: int) -> float:
         found.append((taken, memory))
     least, peak = min(found)[0], max(memory for _, memory in found)
     size = path.stat().st_size / (1 << 20)
-    print(
-        f"{name:18} {units:9,} units ({size:6.1f} MB): {least:6.2f} CPU s, peak memory {peak:6.1f} MB",
-        flush=True,
-    )
+    print(f"{name:18} {units:9,} units ({size:6.1f} MB): {least:6.2f} CPU s, peak memory {peak:6.1f} MB", flush=True)
     return least
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from heedful.corpora.batches import BatchConfig, plan_batches
-from heedful.model.dropout import Dropout
-from heedful.training.loss import label_smoothed_loss, output_loss
+from heedful.data.config import BatchConfig
+from heedful.data.sampler import plan_batches
+from heedful.models.sublayers import Dropout
+from heedful.training.step import label_smoothed_loss, output_loss
 
 TOKENS, WIDTH, VOCABULARY, ROUNDS = 2048, 128, 8000, 7
 
@@ -33,9 +34,7 @@ def quickest(work: Callable[[], object], repeat: int = 3) -> float:
 def compare(name: str, plain: Callable[[], object], ours: Callable[[], object]) -> None:
     plain(), ours()
     before, after = quickest(plain), quickest(ours)
-    print(
-        f"{name:34} plain {before * 1e3:8.2f} ms   ours {after * 1e3:8.2f} ms   ratio {before / after:5.2f}"
-    )
+    print(f"{name:34} plain {before * 1e3:8.2f} ms   ours {after * 1e3:8.2f} ms   ratio {before / after:5.2f}")
 
 
 def main() -> None:
@@ -52,7 +51,7 @@ def main() -> None:
     plain, ours = nn.Dropout(0.1), Dropout(0.1)
     compare("dropout", lambda: plain(states), lambda: ours(states))
     lengths = np.random.default_rng(0).lognormal(2.6, 0.5, (2, 30_000)).astype(int) + 2
-    batches = plan_batches(lengths[0], lengths[1], BatchConfig(tokens=TOKENS), seed=0, epoch=0)
+    batches = plan_batches(lengths[0], lengths[1], BatchConfig(max_tokens=TOKENS), seed=0, epoch=0)
     useful = sum(lengths[1][batch].sum() for batch in batches)
     padded = sum(lengths[1][batch].max() * len(batch) for batch in batches)
     print(f"useful target tokens in a batch: {useful / padded:.1%}")

@@ -1,12 +1,12 @@
-"""How fast do we train? Our command beside Hugging Face, eole and Marian: the same pieces, the same sizes.
+"""Training speed of Heedful, Hugging Face, eole and Marian, with the same tokens and model sizes.
 
     python benchmarks/training_speed.py [--sizes tiny,base] [--rounds 3] [--seconds 30] [--only ours,marian]
                                         [--data FOLDER] [--languages en-de] [--environments FOLDER]
 
-Every round runs every contestant once, in turn, so that a busy minute hits each. What counts are target
-tokens (END included, padding not) a second of the wall clock, after a warm-up, on all cores. The peers live
-in environments of their own, made at the first run (4 GB, minutes). Without --data: Multi30k beside the
-repository if it is there, else the embedded grammar. peers/contestants.py says what still differs between
+Every round runs every toolkit once, in turn, so that other load on the machine affects all. Reported: target
+tokens (with </s>, without padding) per second of wall-clock time, after a warm-up, on all cores. The other toolkits
+have their own environments, created by the first run (4 GB, minutes). Without --data: Multi30k beside the
+repository if it is there, else the embedded grammar. peers/toolkits.py says what still differs between
 the programs.
 """
 
@@ -22,13 +22,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from peers import contestants
-from peers.contestants import Task
+from peers import toolkits
 from peers.environments import PACKAGES, ROOT, InstallationError, environment, versions
 from peers.machine import description, product_rates, threads
-from peers.measuring import Contestant, Measured, RunError, measure
-from peers.pieces import Files, Pieces, prepare_pieces
+from peers.measurement import Contestant, Measured, RunError, measure
 from peers.sizes import SIZES, Size, model_flops
+from peers.tokenized_corpus import Files, Pieces, prepare_pieces
+from peers.toolkits import Task
 
 from heedful.training.config import TrainingConfig
 
@@ -40,10 +40,10 @@ OURS: dict[str, dict[str, str]] = {
 }
 """Our command with these settings on top."""
 PEERS: dict[str, tuple[Callable[..., Contestant], str, dict[str, str]]] = {
-    "hugging-face": (contestants.hugging_face, "hugging-face", {}),
-    "hugging-face-bfloat16": (contestants.hugging_face, "hugging-face", {"precision": "bfloat16"}),
-    "eole": (contestants.eole, "eole", {}),
-    "marian": (contestants.marian, "marian", {}),
+    "hugging-face": (toolkits.hugging_face, "hugging-face", {}),
+    "hugging-face-bfloat16": (toolkits.hugging_face, "hugging-face", {"precision": "bfloat16"}),
+    "eole": (toolkits.eole, "eole", {}),
+    "marian": (toolkits.marian, "marian", {}),
 }
 """Others: how to start them, their environment, their settings."""
 MULTI30K = ROOT.parent / "shared" / "data" / "multi30k"
@@ -69,9 +69,7 @@ def main() -> None:
             f"{pieces.source_lengths.sum():,} source and {pieces.target_lengths.sum():,} target tokens "
             f"an epoch; {threads()} threads"
         )
-        results = {
-            size.name: _compared(names, size, files, pieces, options, failures) for size in options.sizes
-        }
+        results = {size.name: _compare(names, size, files, pieces, options, failures) for size in options.sizes}
     for name, reason in failures.items():
         print(f"NOT MEASURED  {name}: {reason}")
     corpus = _corpus(pieces, options.data)
@@ -97,7 +95,7 @@ def _options() -> argparse.Namespace:
 
 
 def _place(text: str) -> Path:
-    return Path(text).resolve()  # contestants run elsewhere
+    return Path(text).resolve()  # toolkits run in other folders
 
 
 def _chosen(known: dict[str, Thing]) -> Callable[[str], list[Thing]]:
@@ -112,9 +110,7 @@ def _chosen(known: dict[str, Thing]) -> Callable[[str], list[Thing]]:
 def _can_take_part(name: str, environments: Path, failures: dict[str, str]) -> bool:
     """Whether a contestant can be started at all; a peer's environment is made here."""
     if name in OURS:
-        unknown = [
-            key for key in OURS[name] if key.removeprefix("training.") not in TrainingConfig.model_fields
-        ]
+        unknown = [key for key in OURS[name] if key.removeprefix("training.") not in TrainingConfig.model_fields]
         if unknown:
             failures[name] = f"this version has no setting {unknown[0]}"
         return not unknown
@@ -125,7 +121,7 @@ def _can_take_part(name: str, environments: Path, failures: dict[str, str]) -> b
     return name not in failures
 
 
-def _compared(
+def _compare(
     names: Sequence[str],
     size: Size,
     files: Files,
@@ -163,7 +159,7 @@ def _compared(
 
 def _one_run(name: str, task: Task, options: argparse.Namespace) -> Measured:
     if name in OURS:
-        contestant = contestants.ours(name, OURS[name], task)
+        contestant = toolkits.ours(name, OURS[name], task)
     else:
         start, place, settings = PEERS[name]
         contestant = start(name, settings, task, environment(place, options.environments))
@@ -239,9 +235,7 @@ def _written(told: dict[str, object], options: argparse.Namespace) -> Path:
     settings = {"rounds": options.rounds, "seconds": options.seconds, "warmup": options.warmup}
     options.output.mkdir(parents=True, exist_ok=True)
     stem = f"training_speed-{datetime.now(UTC):%Y-%m-%d}"
-    numbered = (
-        options.output / f"{stem}{number}.json" for number in ("", *(f"-{n}" for n in range(2, 1000)))
-    )
+    numbered = (options.output / f"{stem}{number}.json" for number in ("", *(f"-{n}" for n in range(2, 1000))))
     path: Path = next(path for path in numbered if not path.exists())
     path.write_text(json.dumps(told | {"peers": peers} | settings, indent=2) + "\n", encoding="utf-8")
     return path

@@ -1,29 +1,35 @@
-"""Which processes a process has started, by /proc."""
+"""Child processes, found through /proc."""
 
+import os
 from pathlib import Path
 
 
-def family(pid: int) -> dict[int, str]:
-    """All processes below one, parents before children: number and command line."""
-    parents: dict[int, tuple[int, str]] = {}
+def descendants(pid: int) -> dict[int, str]:
+    """All descendants of a process, parents before children: pid to command line."""
+    processes: dict[int, tuple[int, str]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except (OSError, IndexError):  # gone meanwhile
+        except (OSError, IndexError):  # the process has exited
             continue
-        parents[int(folder.name)] = (parent, command)
-    found: dict[int, str] = {}
-    grown = {pid}
-    while grown:
-        grown = {each for each, (parent, _) in parents.items() if parent in grown and each not in found}
-        found |= {each: parents[each][1] for each in grown}
-    return found
+        processes[int(folder.name)] = (parent, command)
+    commands: dict[int, str] = {}
+    parents = {pid}
+    while parents:
+        parents = {child for child, (parent, _) in processes.items() if parent in parents and child not in commands}
+        commands |= {child: processes[child][1] for child in parents}
+    return commands
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there, and more than a name that nobody has asked for yet."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def exit_worker(folder: Path, index: int, advance: object) -> None:
+    """A task that ends its process."""
+    os._exit(7)

@@ -1,110 +1,163 @@
-"""The import order: modules import only from below, so that the tree shows the architecture."""
+"""Import rules: imports point down, no cycles, a torch-free core, a light command line."""
 
 import ast
+import re
 import subprocess
 import sys
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import heedful
 
 PACKAGE = Path(heedful.__file__).parent
+
 LAYERS = [
     {"__main__"},
     {"cli"},
-    {"cli_exports", "cli_import", "cli_monolingual", "cli_training", "cli_translate"},
-    {"cli_family"},
-    {"cli_corpus"},
-    {"demo", "commands"},
-    {"comparing"},
     {"server"},
-    {"page"},
-    {"api"},
-    {"choosing", "loading"},
-    {"presets", "inspection", "interop", "documents"},
-    {"training", "engines"},
-    {"bundle"},
-    {"corpora", "decoding", "evaluation"},
-    {"model", "text"},
+    {"web", "workflows"},
+    {"interpret", "documents"},
+    {"inference", "training"},
+    {"convert"},
+    {"model_folder"},
+    {"data", "generation", "evaluation"},
+    {"models"},
+    {"tokenization"},
     {"config"},
-    {"files"},
-    {"errors", "places", "process", "progress"},
+    {"files", "progress", "devices"},
+    {"errors", "version"},
 ]
-"""From top to bottom; names in one set ignore each other."""
+"""From top to bottom; packages in one layer do not import each other."""
+
+TORCH_FREE = [
+    "model_folder",
+    "tokenization/*",
+    "data/**/*",
+    "documents/*",
+    "generation/config",
+    "generation/constraints",
+    "generation/decoder_protocol",
+    "convert/compatibility",
+    "convert/ctranslate2/cache",
+    "inference/translation",
+    "inference/translator",
+    "inference/ctranslate2_backend",
+    "inference/loading",
+    "inference/terminology",
+    "inference/placeholders",
+    "inference/projection",
+    "inference/bulk",
+    "inference/bulk_shards",
+    "inference/ray_bulk",
+    "training/config",
+]
+"""Modules of the core install, which translates without PyTorch."""
+
+NEEDS_TORCH = {"heedful.data.collate"}
 
 
-def imported_parts(path: Path) -> set[str]:
-    """First names below ``heedful`` that a file imports, wherever in the file it does so."""
-    found = set()
+def module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+PATHS = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+@cache
+def imported_modules(path: Path) -> set[str]:
+    """All heedful modules that a file imports, also inside functions."""
+    modules = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("heedful."):
-            found.add(node.module.split(".")[1])
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "heedful":
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                modules.add(submodule if submodule in PATHS else node.module)
         elif isinstance(node, ast.Import):
-            found |= {name.name.split(".")[1] for name in node.names if name.name.startswith("heedful.")}
-    return found
+            modules |= {alias.name for alias in node.names if alias.name.split(".")[0] == "heedful"}
+    return {module for module in modules if module is not None}
 
 
-def part_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+def layer_name(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
 
 
 def test_imports_point_down() -> None:
-    level = {name: number for number, names in enumerate(LAYERS) for name in names}
-    wrong = [
-        f"{path.relative_to(PACKAGE)} imports heedful.{target}"
-        for path in sorted(PACKAGE.rglob("*.py"))
-        if (part := part_of(path)) != "__init__"
-        for target in sorted(imported_parts(path))
-        if target != part and level[target] <= level[part]
+    levels = {name: number for number, names in enumerate(LAYERS) for name in names}
+    violations = [
+        f"{module} imports {imported}"
+        for module, path in PATHS.items()
+        if (layer := layer_name(module))
+        for imported in sorted(imported_modules(path))
+        if (imported_layer := layer_name(imported)) != layer
+        and (not imported_layer or levels[imported_layer] <= levels[layer])
     ]
-    assert not wrong
+    assert not violations
 
 
-def test_every_part_has_a_place() -> None:
-    known = set().union(*LAYERS)
-    parts = {part_of(path) for path in PACKAGE.rglob("*.py")} - {"__init__"}
-    assert parts == known
+def test_every_module_has_a_layer() -> None:
+    assert {layer_name(module) for module in PATHS} - {""} == set().union(*LAYERS)
 
 
-def test_files_and_functions_stay_short() -> None:
-    """A file of 450 lines or a function of 70 has grown two subjects."""
-    long = []
-    for path in PACKAGE.rglob("*.py"):
+def test_imports_have_no_cycle() -> None:
+    graph = {module: imported_modules(path) - {module} for module, path in PATHS.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
+
+
+def test_only_marian_import_unpickles_and_only_tensors() -> None:
+    for module, path in PATHS.items():
         text = path.read_text(encoding="utf-8")
-        if text.count("\n") > 450:
-            long.append(path.name)
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno > 70:
-                long.append(f"{path.name}:{node.name}")
-    assert not long
+        if re.search(r"\b(eval|exec|pickle)\b", text):  # parsing all files takes seconds
+            names = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+            assert not names & {"eval", "exec", "pickle"}, module
+        expected = 1 if module == "heedful.convert.marian.importer" else 0
+        assert text.count("torch.load(") == text.count("weights_only=True") == expected, module
 
 
-def test_no_pickle_and_no_eval() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-        assert not names & {"eval", "exec", "pickle"}, path
-        loads = path.read_text(encoding="utf-8").count("torch.load(")
-        if path.name == "marian_files.py":  # old weights, when asked for, and nothing but numbers
-            assert loads == path.read_text(encoding="utf-8").count("weights_only=True") == 1
-        else:
-            assert not loads, path
+def imported_packages(code: str, packages: set[str]) -> set[str]:
+    """Which of these packages are loaded after running the code in a new process."""
+    code += f"\nimport sys; print('modules:', *({packages!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(result.stdout.rpartition("modules:")[2].split())
 
 
-def test_the_package_and_translating_import_no_pytorch() -> None:
-    code = (
-        "import heedful, sys; first = {'torch', 'numpy', 'pydantic', 'typer'} & set(sys.modules);"
-        "import heedful.loading, heedful.commands.translate;"
-        "print([*first], [name for name in ('torch', 'sacrebleu', 'rich', 'fastapi') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[] []"
+def test_core_modules_do_not_import_torch() -> None:
+    paths = {path for pattern in TORCH_FREE for path in PACKAGE.glob(f"{pattern}.py")}
+    modules = sorted({module_name(path) for path in paths} - NEEDS_TORCH)
+    assert len(modules) > len(TORCH_FREE)
+    assert not imported_packages("\n".join(f"import {module}" for module in modules), {"torch", "matplotlib"})
 
 
-def test_command_line_imports_nothing_heavy() -> None:
-    """`heedful --help` answers at once because torch, pydantic and tokenizers wait for a verb."""
-    code = (
-        "import heedful.cli, sys;"
-        "print([name for name in ('torch', 'pydantic', 'tokenizers', 'numpy') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+def test_translating_imports_nothing_it_does_not_need() -> None:
+    assert not imported_packages("import heedful", {"torch", "numpy", "pydantic", "typer"})
+    code = "import heedful.inference.loading, heedful.inference.bulk"
+    assert not imported_packages(code, {"torch", "sacrebleu", "rich", "fastapi"})
+
+
+@pytest.mark.long
+def test_translate_command_enters_few_modules_and_imports_no_others(tmp_path: Path) -> None:
+    """The command on a converted model: at most 18 modules, no Ray, no document formats, no training code."""
+    from tests.module_paths import train_model
+
+    model = train_model(tmp_path)
+    code = f"from tests.module_paths import record_translate; recorder = record_translate(Path({str(model)!r}))\n"
+    code = f"from pathlib import Path\n{code}print('modules:', *recorder.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len(result.stdout.partition("modules: ")[2].split()) <= 18
+    code = f"import os, sys; sys.argv = ['heedful', 'translate', {str(model)!r}, 'The dog.']\n"
+    code += "os._exit = lambda status: None\nfrom heedful.cli.main import main; main()"
+    prefixes = ("heedful.training", "heedful.documents", "heedful.server", "heedful.inference.ray_bulk")
+    unneeded = {module for module in PATHS if module.startswith(prefixes)}
+    unneeded |= {f"heedful.data.formats.{name}" for name in ("tmx", "xliff", "gettext", "archives")}
+    assert not imported_packages(code, unneeded | {"torch", "ray", "fastapi", "sacrebleu"})
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = "import heedful.cli.main"
+    assert not imported_packages(code, {"torch", "pydantic", "tokenizers", "numpy"})

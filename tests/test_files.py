@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from heedful.errors import DiskError, HeedfulError
-from heedful.files import built_aside, write_bytes, write_json
+from heedful.files import atomic_create, write_bytes, write_json
 from heedful.progress import Reporter
 
 
-def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_atomic_write_failure_keeps_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.json"
     write_json(path, {"ключ": "значение"})
     before = path.read_bytes()
@@ -21,7 +21,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("heedful.files.os.fsync", full)
-    with pytest.raises(DiskError, match="no room on the disk for"):
+    with pytest.raises(DiskError, match="no space left on the disk for"):
         write_bytes(path, b"new")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -41,7 +41,7 @@ def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPa
 
 def build(wanted: Path, *, broken: bool = False, meanwhile: bool = False) -> None:
     """A folder with one file."""
-    with built_aside(wanted) as path:
+    with atomic_create(wanted) as path:
         path.mkdir()
         (path / "file").write_text("ours")
         assert not wanted.exists()
@@ -51,7 +51,7 @@ def build(wanted: Path, *, broken: bool = False, meanwhile: bool = False) -> Non
             wanted.write_text("somebody else's")
 
 
-def test_what_is_built_aside_is_whole_or_absent(tmp_path: Path) -> None:
+def test_atomic_create_is_complete_or_absent(tmp_path: Path) -> None:
     wanted = tmp_path / "out"
     with pytest.raises(RuntimeError):
         build(wanted, broken=True)
@@ -61,12 +61,12 @@ def test_what_is_built_aside_is_whole_or_absent(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [wanted]
 
 
-def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+def test_atomic_create_does_not_overwrite(tmp_path: Path) -> None:
     wanted = tmp_path / "out"
     for _ in range(2):  # it appears meanwhile; then it is there from the beginning
-        with pytest.raises(HeedfulError, match="exists already"):
+        with pytest.raises(HeedfulError, match="already exists"):
             build(wanted, meanwhile=True)
         assert wanted.read_text() == "somebody else's"
         assert list(tmp_path.iterdir()) == [wanted]
-    with pytest.raises(HeedfulError, match="there is no folder"):
+    with pytest.raises(HeedfulError, match="no such folder"):
         build(tmp_path / "no" / "out")

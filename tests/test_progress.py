@@ -14,7 +14,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return clock
 
 
-def test_lines_tell_what_is_left(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_lines_show_remaining_time(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     with Reporter().task("training", 100, unit="updates") as task:
         now[0] += 20
         task.advance(10, note="loss 3")
@@ -23,7 +23,7 @@ def test_lines_tell_what_is_left(now: list[float], capsys: pytest.CaptureFixture
     assert capsys.readouterr().err == "training: 10 of 100 updates, 3:00 left  loss 3\n"
 
 
-def test_work_by_the_clock_needs_no_estimate(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+def test_timed_progress_shows_time_left(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     """Of ten minutes two are over before anything is done that could be measured."""
     with Reporter().task("training", 600, done=120, unit=SECONDS) as task:
         now[0] += 15
@@ -36,13 +36,13 @@ def test_work_by_the_clock_needs_no_estimate(now: list[float], capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(("unit", "left"), [(SECONDS, "7:45 left"), ("updates", "135/600 updates")])
-def test_the_bar_of_a_terminal(
+def test_progress_bar_on_a_terminal(
     unit: str, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "150")
-    with progress._bar("training", 600, 120, unit) as task:
+    with progress._bar_task("training", 600, 120, unit) as task:
         task.advance(15, note="loss 3")
     shown = capsys.readouterr().err
     assert left.split()[0] in shown

@@ -1,6 +1,6 @@
-"""A virtual environment for each program, made once and used again: none of them may move our own pins.
+"""A virtual environment per toolkit, created once, so that none changes the versions of ours.
 
-torch comes first and pinned by our constraints: asked for by another package it would come with gigabytes.
+torch is installed first, with our constraints: as a dependency it would add gigabytes.
 """
 
 import subprocess
@@ -29,7 +29,7 @@ def environment(name: str, folder: Path) -> Path:
         print(f"{name}: making an environment in {place}", file=sys.stderr, flush=True)
         _run([sys.executable, "-m", "venv", "--clear", str(place)])
         for package in PACKAGES[name]:
-            _run([str(place / "bin" / "pip"), "install", "--quiet", *_pinned(package), package])
+            _run([str(place / "bin" / "pip"), "install", "--quiet", *_constraint_options(package), package])
         installed = _run([str(place / "bin" / "pip"), "freeze"])
         finished.write_text(title + installed, encoding="utf-8")
     return place / "bin"
@@ -43,7 +43,7 @@ def versions(name: str, folder: Path) -> dict[str, str]:
     return {package: found[package] for package in PACKAGES[name] if package in found}
 
 
-def _pinned(package: str) -> list[str]:
+def _constraint_options(package: str) -> list[str]:
     return ["--constraint", str(ROOT / "constraints.txt")] if package in ("torch", "transformers") else []
 
 

@@ -1,4 +1,4 @@
-"""Train a MarianMTModel in a plain PyTorch loop, as a person who knows both would write it.
+"""Train a MarianMTModel in a plain PyTorch loop.
 
     python hugging_face.py PIECES PLAN PROGRESS SIZE_JSON
 
@@ -31,7 +31,7 @@ def main(pieces: Path, plan: Path, progress: Path, size: dict[str, Any]) -> None
     tokens, started = 0, time.perf_counter()
     with progress.open("w", encoding="utf-8") as file:
         for update, batch in enumerate(json.loads(plan.read_text(encoding="utf-8")), start=1):
-            source, target = padded([sources[i] for i in batch]), padded([targets[i] for i in batch])
+            source, target = pad_rows([sources[i] for i in batch]), pad_rows([targets[i] for i in batch])
             with torch.autocast("cpu", torch.bfloat16, enabled=size["bfloat16"]):
                 loss = loss_of(model, source, target, size["smoothing"])
             optimizer.zero_grad(set_to_none=True)
@@ -75,14 +75,9 @@ def new_model(size: dict[str, Any]) -> MarianMTModel:
 def loss_of(model: MarianMTModel, source: Tensor, target: Tensor, smoothing: float) -> Tensor:
     before = F.pad(target[:, :-1], (1, 0), value=PAD)  # (sentences, target length)
     logits = model(
-        input_ids=source,
-        attention_mask=(source != PAD).long(),
-        decoder_input_ids=before,
-        use_cache=False,
+        input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=before, use_cache=False
     ).logits
-    return F.cross_entropy(
-        logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, label_smoothing=smoothing
-    )
+    return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, label_smoothing=smoothing)
 
 
 def sentences_of(path: Path) -> list[Tensor]:
@@ -91,7 +86,7 @@ def sentences_of(path: Path) -> list[Tensor]:
         return [torch.tensor([int(piece[1:]) for piece in line.split()] + [END]) for line in file]
 
 
-def padded(rows: list[Tensor]) -> Tensor:
+def pad_rows(rows: list[Tensor]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hugging_face import END, PAD, loss_of, new_model, padded, sentences_of
+from hugging_face import END, PAD, loss_of, new_model, pad_rows, sentences_of
 from torch import Tensor
 from transformers import MarianMTModel
 
@@ -38,7 +38,7 @@ def main(pieces: Path, plan: Path, test: Path, results: Path, size: dict[str, An
             rate = PEAK * min(1.0, update / WARMUP) * (1 - spent / size["minutes"])
             for group in optimizer.param_groups:
                 group["lr"] = rate
-            source, target = padded([sources[i] for i in batch]), padded([targets[i] for i in batch])
+            source, target = pad_rows([sources[i] for i in batch]), pad_rows([targets[i] for i in batch])
             loss = loss_of(model, source, target, size["smoothing"])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -47,19 +47,19 @@ def main(pieces: Path, plan: Path, test: Path, results: Path, size: dict[str, An
             spent += (time.process_time() - started) / 60
             if spent >= min((told + 1) * size["every"], size["minutes"]):
                 told += 1
-                line = {"minutes": spent, "update": update, "translations": _translated(model, questions)}
+                line = {"minutes": spent, "update": update, "translations": _translate(model, questions)}
                 file.write(json.dumps(line) + "\n")
                 file.flush()
 
 
 @torch.inference_mode()
-def _translated(model: MarianMTModel, questions: list[Tensor]) -> list[list[int]]:
+def _translate(model: MarianMTModel, questions: list[Tensor]) -> list[list[int]]:
     model.eval()
     order = sorted(range(len(questions)), key=lambda number: len(questions[number]))
     result: list[list[int]] = [[] for _ in questions]
     for first in range(0, len(order), 100):
         some = order[first : first + 100]
-        source = padded([questions[number] for number in some])
+        source = pad_rows([questions[number] for number in some])
         written = model.generate(
             input_ids=source,
             attention_mask=(source != PAD).long(),

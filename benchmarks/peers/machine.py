@@ -1,4 +1,4 @@
-"""What the machine is, and how fast it multiplies: the ceiling that training speeds are held against."""
+"""The machine and its matrix-multiplication speed, the upper bound of training speed."""
 
 import os
 import platform
@@ -44,8 +44,7 @@ def product_rates(seconds: float = 1.0) -> dict[str, float]:
 
 def _rate(sets: int, seconds: float) -> float:
     matrices = [
-        (torch.randn(ROWS, INNER), torch.randn(INNER, COLUMNS), torch.empty(ROWS, COLUMNS))
-        for _ in range(sets)
+        (torch.randn(ROWS, INNER), torch.randn(INNER, COLUMNS), torch.empty(ROWS, COLUMNS)) for _ in range(sets)
     ]
     for left, right, result in matrices:
         torch.mm(left, right, out=result)

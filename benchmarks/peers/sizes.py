@@ -1,4 +1,4 @@
-"""The models that everybody trains, and what one of their updates costs in arithmetic."""
+"""The model sizes that all toolkits train, and the operations of one update."""
 
 from dataclasses import dataclass
 

@@ -1,31 +1,32 @@
-"""Heedful: train a Transformer on your own sentence pairs, translate with it, see inside it."""
+"""Heedful: train a Transformer on your own sentence pairs, translate with it, inspect it."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from heedful.devices import configure_process
 from heedful.errors import HeedfulError, StoppedError
-from heedful.process import prepare
+from heedful.version import __version__
 
 if TYPE_CHECKING:
-    from heedful.api import resume, train
-    from heedful.loading import load
-    from heedful.page.notebook import record, show
+    from heedful.inference.loading import load
+    from heedful.interpret.trace import trace
+    from heedful.web.notebook import show
+    from heedful.workflows.train import resume, train
 
-__version__ = "0.1.0"
-__all__ = ["HeedfulError", "StoppedError", "load", "record", "resume", "show", "train"]
-_HOMES = {
-    "load": "heedful.loading",
-    "record": "heedful.page.notebook",
-    "resume": "heedful.api",
-    "show": "heedful.page.notebook",
-    "train": "heedful.api",
+__all__ = ["HeedfulError", "StoppedError", "__version__", "load", "resume", "show", "trace", "train"]
+_LAZY_MODULES = {
+    "load": "heedful.inference.loading",
+    "resume": "heedful.workflows.train",
+    "show": "heedful.web.notebook",
+    "trace": "heedful.interpret.trace",
+    "train": "heedful.workflows.train",
 }
 
-prepare()  # before torch is imported, which happens only when a name of the API is asked for
+configure_process()  # before torch is imported, which happens when the API is first used
 
 
 def __getattr__(name: str) -> Any:
     """Import the API at first use: `import heedful` and `heedful --help` stay instant."""
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+    if name in _LAZY_MODULES:
+        return getattr(import_module(_LAZY_MODULES[name]), name)
     raise AttributeError(f"module 'heedful' has no attribute {name!r}")

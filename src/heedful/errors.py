@@ -1,10 +1,10 @@
-"""The one error a user meets: what was found, and what to do about it."""
+"""Errors for users: what is wrong, and a hint that says what to do."""
 
 import signal
 
 
 class HeedfulError(Exception):
-    """A mistake of the user's or of the world's (a full disk), never one of ours.
+    """An error in user input or the environment, never a bug.
 
     >>> print(HeedfulError("no such file: pairs.tsv", hint="check the path"))
     no such file: pairs.tsv (check the path)
@@ -16,16 +16,16 @@ class HeedfulError(Exception):
         self.hint = hint
 
 
-class UnfinishedError(HeedfulError):
-    """Work was cut short by the machine, not by the user's mistake: what was begun can go on."""
+class ResumableError(HeedfulError):
+    """The environment interrupted the work; it can be resumed."""
 
 
-class DiskError(UnfinishedError):
-    """Something cannot be written: no room, a disk that is read-only or gone. What was complete is whole."""
+class DiskError(ResumableError):
+    """A path cannot be written; complete files are intact."""
 
 
 class StoppedError(Exception):
-    """The user (Ctrl-C) or the system (SIGTERM, SIGHUP) asked to stop; ``hint`` says how to go on."""
+    """Stopped by Ctrl-C, SIGTERM or SIGHUP; ``hint`` says how to resume."""
 
     def __init__(self, signal_number: int, hint: str = "") -> None:
         name = signal.Signals(signal_number).name

@@ -1,38 +1,32 @@
-"""Progress of long work: a bar with rate and time left on a terminal, plain lines elsewhere.
-
-All of it goes to standard error: standard output belongs to results.
-"""
+"""Progress on standard error: a bar on a terminal, plain lines elsewhere. Results go to standard output."""
 
 import errno
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 Item = TypeVar("Item")
+
 SECONDS_BETWEEN_LINES = 10.0
+
 SECONDS = "seconds"
-"""The unit of work that is measured by the clock: how much is left needs no estimate."""
+"""Unit of work with a time budget: the remaining time is known."""
 
 
-def counted(number: int, one: str) -> str:
-    """A number of things.
+def format_count(count: int, singular: str) -> str:
+    """A count with its noun in singular or plural.
 
-    >>> counted(1, "pair"), counted(1200, "pair"), counted(0, "line")
+    >>> format_count(1, "pair"), format_count(1200, "pair"), format_count(0, "line")
     ('1 pair', '1,200 pairs', '0 lines')
     """
-    return f"{number:,} {one}{'s' * (number != 1)}"
-
-
-def _print(text: str) -> None:
-    with _without_terminal():
-        print(text, file=sys.stderr, flush=True)
+    return f"{count:,} {singular}{'s' * (count != 1)}"
 
 
 @contextmanager
-def _without_terminal() -> Iterator[None]:
-    """Work does not fail for nobody looking any more: a closed terminal cannot be written to."""
+def _ignore_closed_terminal() -> Iterator[None]:
+    """Continue when the terminal was closed."""
     try:
         yield
     except OSError as error:
@@ -40,124 +34,112 @@ def _without_terminal() -> Iterator[None]:
             raise
 
 
-class Task(Protocol):
-    """Some work whose end may be known."""
+class ProgressTask(Protocol):
+    """A running task."""
 
-    def advance(self, amount: int = 1, note: str = "") -> None:
-        """Say that so much more is done."""
-        ...
+    def advance(self, amount: int = 1, note: str = "") -> None: ...
 
 
 class Reporter:
-    """Where a command tells how far it is."""
+    """Messages and progress of a command."""
 
     def __init__(self, *, quiet: bool = False) -> None:
         self.quiet = quiet
 
-    def say(self, text: str) -> None:
-        """One line, now."""
+    def info(self, text: str) -> None:
+        """Print a line unless quiet."""
         if not self.quiet:
-            _print(text)
+            with _ignore_closed_terminal():
+                print(text, file=sys.stderr, flush=True)
 
-    def warn(self, text: str) -> None:
-        """One line that a quiet user must see too."""
-        _print(f"warning: {text}")
+    def warning(self, text: str) -> None:
+        """Print a warning, even if quiet."""
+        with _ignore_closed_terminal():
+            print(f"warning: {text}", file=sys.stderr, flush=True)
 
     def task(
         self, label: str, total: int | None = None, done: int = 0, unit: str = ""
-    ) -> AbstractContextManager[Task]:
-        """A piece of work of ``total`` units, ``done`` of which were done before."""
+    ) -> AbstractContextManager[ProgressTask]:
+        """Start a task of ``total`` units, ``done`` of which are complete."""
         if not self.quiet and sys.stderr.isatty():
-            return _bar(label, total, done, unit)
-        return _lines(self, label, total, done, unit)
+            return _bar_task(label, total, done, unit)
+        return nullcontext(_LineProgress(self, label, total, done, unit))
 
     def track(
-        self, items: Iterable[Item], label: str, total: int | None = None, unit: str = ""
+        self, items: Iterable[Item], label: str, total: int | None = None, unit: str = "", done: int = 0
     ) -> Iterator[Item]:
-        """The same items, with progress."""
-        with self.task(label, total, unit=unit) as task:
+        """Iterate over items with progress."""
+        with self.task(label, total, done, unit) as task:
             for item in items:
                 yield item
                 task.advance()
 
 
-class _Lines:
+class _LineProgress:
     def __init__(self, reporter: Reporter, label: str, total: int | None, done: int, unit: str) -> None:
         self.reporter, self.label, self.total, self.unit = reporter, label, total, unit
-        self.done = self.before = done
-        self.started = self.said = time.monotonic()
+        self.done = self.initially_done = done
+        self.start_time = self.last_report_time = time.monotonic()
 
     def advance(self, amount: int = 1, note: str = "") -> None:
         self.done += amount
         now = time.monotonic()
-        if now - self.said >= SECONDS_BETWEEN_LINES:
-            self.said = now
-            self.reporter.say(f"{self.label}: {self._amount(now)}{'  ' + note if note else ''}")
-
-    def _amount(self, now: float) -> str:
-        if self.unit == SECONDS and self.total is not None:  # work that is to end by the clock
-            left = _clock(max(0, self.total - self.done))
-            return f"{_clock(self.done)} of {_clock(self.total)}, {left} left"
-        rate = (self.done - self.before) / (now - self.started)
+        if now - self.last_report_time < SECONDS_BETWEEN_LINES:
+            return
+        self.last_report_time = now
+        items_per_second = (self.done - self.initially_done) / (now - self.start_time)
         unit = f" {self.unit}" if self.unit else ""
         if self.total is None:
-            return f"{self.done:,}{unit} ({rate:,.0f}/s)"
-        left = _clock((self.total - self.done) / rate) if rate else "?"
-        return f"{self.done:,} of {self.total:,}{unit}, {left} left"
+            text = f"{self.done:,}{unit} ({items_per_second:,.0f}/s)"
+        elif self.unit == SECONDS:  # a time budget
+            remaining = _format_seconds(max(0, self.total - self.done))
+            text = f"{_format_seconds(self.done)} of {_format_seconds(self.total)}, {remaining} left"
+        else:
+            remaining = _format_seconds((self.total - self.done) / items_per_second) if items_per_second else "?"
+            text = f"{self.done:,} of {self.total:,}{unit}, {remaining} left"
+        self.reporter.info(f"{self.label}: {text}{'  ' + note if note else ''}")
 
 
-@contextmanager
-def _lines(reporter: Reporter, label: str, total: int | None, done: int, unit: str) -> Iterator[Task]:
-    yield _Lines(reporter, label, total, done, unit)
-
-
-class _Bar:
-    def __init__(self, progress: Any, number: Any) -> None:
-        self.progress, self.number = progress, number
+class _BarProgress:
+    def __init__(self, progress: Any, task_id: Any) -> None:
+        self.progress, self.task_id = progress, task_id
 
     def advance(self, amount: int = 1, note: str = "") -> None:
-        self.progress.advance(self.number, amount)
+        self.progress.advance(self.task_id, amount)
         if note:
-            self.progress.update(self.number, note=note)
+            self.progress.update(self.task_id, note=note)
 
 
 @contextmanager
-def _bar(label: str, total: int | None, done: int, unit: str) -> Iterator[Task]:
+def _bar_task(label: str, total: int | None, done: int, unit: str) -> Iterator[ProgressTask]:
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
-    class _TimeLeft(ProgressColumn):
+    class _TimeRemaining(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(f"{_clock(max(0, task.total - task.completed))} left")
+            return Text(f"{_format_seconds(max(0, task.total - task.completed))} left")
 
-    by_the_clock = unit == SECONDS and total is not None
+    is_timed = unit == SECONDS and total is not None
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
-        *([] if by_the_clock else [MofNCompleteColumn(), TextColumn(unit)]),
+        *([] if is_timed else [MofNCompleteColumn(), TextColumn(unit)]),
         TextColumn("{task.fields[note]}"),
-        _TimeLeft() if by_the_clock else TimeRemainingColumn(),
+        _TimeRemaining() if is_timed else TimeRemainingColumn(),
     )
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    number = progress.add_task(label, total=total, completed=done, note="")
-    with _without_terminal():
+    task_id = progress.add_task(label, total=total, completed=done, note="")
+    with _ignore_closed_terminal():
         progress.start()
     try:
-        yield _Bar(progress, number)
+        yield _BarProgress(progress, task_id)
     finally:
-        with _without_terminal():
+        with _ignore_closed_terminal():
             progress.stop()
 
 
-def _clock(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     minutes, seconds = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

@@ -1,4 +1,4 @@
-"""Whatever a model writes, placeholders, tags and line breaks come out as programs need them."""
+"""Placeholders, tags and line breaks are valid for any model output."""
 
 import random
 from collections import Counter
@@ -9,57 +9,39 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from heedful.documents.accelerators import without_accelerator
-from heedful.documents.format_strings import FormatRules
-from heedful.documents.messages import translate_message
-from heedful.documents.xml_content import tokens, translate_content
-from heedful.text.translated import Translated, drive
+from heedful.documents.messages import FormatRules, strip_accelerator, translate_message
+from heedful.documents.xml_segments import tokenize_xml, translate_content
+from heedful.inference.projection import TranslatedText, run_generator
 from tests.documents.tools import tool
 
-PATIENT = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 C = ["%s", "%d", "%-5.2lu", "%%", "%5.1f", "%c", "%'d", "%lld"]
 NUMBERED = ["%1$s", "%2$d", "%3$-5.2lu"]
 PYTHON = ["%(name)s", "%(count)d", "%%"]
 BRACES = ["{0}", "{name}", "{0:>{width}}", "{{", "}}"]
-WORDS = [
-    "Open",
-    "the",
-    "file",
-    "(now)",
-    "--all",
-    "file_name",
-    "<b>bold</b>",
-    "\n",
-    "\n  ",
-    "\t",
-    "  ",
-    "été",
-    "中文",
-]
+WORDS = ["Open", "the", "file", "(now)", "--all", "file_name", "<b>bold</b>", "\n", "\n  ", "\t", "  ", "été", "中文"]
 XML_PARTS = ['<g id="1">', "</g>", '<x id="2"/>', '<ph id="3">%s</ph>', "&amp;", "&lt;b&gt;", "<!-- c -->"]
 
 INVENTED = ["%s", "%", "{", "}", "% d", "{0}", "%2$s", "<b>", "&", "bla", "--all", "_x", '"']
 
 
-class Babbler:
-    """A model that knows nothing: words and placeholders at random, doubled, dropped, invented."""
+class RandomTranslator:
+    """Random words and placeholders: repeated, dropped or invented."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.random = random.Random(seed)
 
-    def __call__(self, texts: list[str]) -> list[Translated]:
-        return [self._babbled(text) for text in texts]
+    def __call__(self, texts: list[str]) -> list[TranslatedText]:
+        return [self._translate(text) for text in texts]
 
-    def _babbled(self, text: str) -> Translated:
+    def _translate(self, text: str) -> TranslatedText:
         known = [*text.split(), *INVENTED]
-        words = self.chance.choices(known, k=self.chance.randrange(1, 8))
-        if self.chance.random() < 0.4:
+        words = self.random.choices(known, k=self.random.randrange(1, 8))
+        if self.random.random() < 0.4:
             words = text.split()
-            self.chance.shuffle(words)
-        links = [(self.chance.randrange(9), place) for place in range(len(words))]
-        return Translated(" ".join(words), tuple(links))
+            self.random.shuffle(words)
+        links = [(self.random.randrange(9), index) for index in range(len(words))]
+        return TranslatedText(" ".join(words), tuple(links))
 
 
 def messages(placeholders: list[str]) -> st.SearchStrategy[str]:
@@ -68,24 +50,19 @@ def messages(placeholders: list[str]) -> st.SearchStrategy[str]:
 
 @pytest.mark.parametrize(
     ("flag", "placeholders"),
-    [
-        ("c-format", C),
-        ("c-format", NUMBERED),
-        ("python-format", PYTHON),
-        ("python-brace-format", BRACES),
-    ],
+    [("c-format", C), ("c-format", NUMBERED), ("python-format", PYTHON), ("python-brace-format", BRACES)],
 )
-def test_msgfmt_accepts_what_any_model_writes(tmp_path: Path, flag: str, placeholders: list[str]) -> None:
+def test_translate_message_random_output_passes_msgfmt(tmp_path: Path, flag: str, placeholders: list[str]) -> None:
     file = polib.POFile()
     file.metadata = {"Content-Type": "text/plain; charset=UTF-8", "Content-Transfer-Encoding": "8bit"}
-    refused = []
+    rejected = []
 
-    @PATIENT
+    @SETTINGS
     @given(messages(placeholders), st.integers(0, 2**32))
     def fill(text: str, seed: int) -> None:
-        result = drive(translate_message(text, FormatRules(flags=(flag,))), Babbler(seed))
+        result = run_generator(translate_message(text, FormatRules(flags=(flag,))), RandomTranslator(seed))
         if result is None:
-            refused.append(text)
+            rejected.append(text)
         elif result.strip():
             file.append(polib.POEntry(msgid=text, msgctxt=f"{len(file)}", msgstr=result, flags=[flag]))
 
@@ -93,12 +70,12 @@ def test_msgfmt_accepts_what_any_model_writes(tmp_path: Path, flag: str, placeho
     file.save(str(tmp_path / "a.po"))
     tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "a.po")
     assert len(file) > 50
-    assert len(refused) < 5
+    assert len(rejected) < 5
 
 
-@PATIENT
+@SETTINGS
 @given(st.lists(st.sampled_from(WORDS + XML_PARTS + C), min_size=1, max_size=9), st.integers(0, 2**32))
-def test_elements_are_never_lost(parts: list[str], seed: int) -> None:
+def test_translate_content_random_output_keeps_elements(parts: list[str], seed: int) -> None:
     depth, content = 0, []
     for part in parts:
         part = part.replace("<b>", "&lt;b&gt;").replace("</b>", "&lt;/b&gt;")
@@ -107,20 +84,20 @@ def test_elements_are_never_lost(parts: list[str], seed: int) -> None:
         depth += {'<g id="1">': 1, "</g>": -1}.get(part, 0)
         content.append(part)
     raw = " ".join(content + ["</g>"] * depth)
-    result = drive(translate_content(raw, FormatRules()), Babbler(seed))
+    result = run_generator(translate_content(raw, FormatRules()), RandomTranslator(seed))
     if result is None:
         return
-    kept = [Counter(token.raw for token in tokens(text) if token.kind != "text") for text in (raw, result)]
-    assert kept[0] == kept[1]
+    tags = [Counter(token.raw for token in tokenize_xml(text) if token.kind != "text") for text in (raw, result)]
+    assert tags[0] == tags[1]
 
 
-def test_order_is_kept_where_it_counts() -> None:
-    def swapped(texts: list[str]) -> list[Translated]:
-        return [Translated(" ".join(reversed(text.split()))) for text in texts]
+def test_translate_message_unnumbered_placeholders_keep_order() -> None:
+    def swapped(texts: list[str]) -> list[TranslatedText]:
+        return [TranslatedText(" ".join(reversed(text.split()))) for text in texts]
 
     rules = FormatRules(flags=("c-format",))
-    assert drive(translate_message("take %s and %d away", rules), swapped) == "take %s and %d away"
-    assert drive(translate_message("take %1$s and %2$d away", rules), swapped) == "away %2$d and %1$s take"
+    assert run_generator(translate_message("take %s and %d away", rules), swapped) == "take %s and %d away"
+    assert run_generator(translate_message("take %1$s and %2$d away", rules), swapped) == "away %2$d and %1$s take"
 
 
 @pytest.mark.parametrize(
@@ -139,5 +116,17 @@ def test_order_is_kept_where_it_counts() -> None:
         ("", None),
     ],
 )
-def test_accelerators(text: str, plain: str | None) -> None:
-    assert without_accelerator(text)[0] == (text if plain is None else plain)
+def test_strip_accelerator_by_text(text: str, plain: str | None) -> None:
+    assert strip_accelerator(text)[0] == (text if plain is None else plain)
+
+
+def test_translate_content_protected_mark_keeps_sentence_whole() -> None:
+    texts: list[str] = []
+
+    def translate(batch: list[str]) -> list[TranslatedText]:
+        texts.extend(batch)
+        return [TranslatedText(text, tuple((word, word) for word in range(len(text.split())))) for text in batch]
+
+    raw = 'The <mrk mtype="protected">Acme cat</mrk> sleeps'
+    assert run_generator(translate_content(raw, FormatRules()), translate) == raw
+    assert texts == ["The Acme cat sleeps"]

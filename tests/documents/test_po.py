@@ -1,4 +1,4 @@
-"""PO files: made by gettext's programs, filled, and checked by gettext's programs."""
+"""PO files: created and checked with the gettext tools."""
 
 import difflib
 import re
@@ -7,13 +7,13 @@ from pathlib import Path
 import polib
 import pytest
 
-from heedful.documents.plurals import plurals_of
+from heedful.documents.plurals import plural_forms_for
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
-from tests.documents.tools import filled, tool
+from tests.documents.tools import tool, translate_file
 
 C_SOURCE = r"""
-/* TRANSLATORS: said of an animal */
+/* TRANSLATORS: output of an animal */
 puts(_("The animal is tired."));
 printf(_("%d files of %-5.2lu in %s are lost (100%% sure).\n"), 1, 2, "x");
 printf(ngettext("One file", "%d files", n), n);
@@ -38,7 +38,7 @@ ja vi ko en de nl sv da nb fo es pt it bg el fi et he eo hu tr pt_BR fr lv ga ro
 
 @pytest.fixture
 def template(tmp_path: Path) -> Path:
-    """What xgettext finds in two programs."""
+    """The template of xgettext for two programs."""
     (tmp_path / "a.c").write_text(C_SOURCE)
     (tmp_path / "b.py").write_text(PYTHON_SOURCE)
     names = ["-k_", "-kngettext:1,2", "-kpgettext:1c,2", "-cTRANSLATORS", "-o", tmp_path / "all.pot"]
@@ -50,48 +50,46 @@ def translations(path: Path) -> dict[str, str]:
     return {entry.msgid: entry.msgstr for entry in polib.pofile(str(path)) if not entry.obsolete}
 
 
-def test_template_filled_by_a_real_model_passes_msgfmt(template: Path, quick_model: Path) -> None:
+def test_cli_translate_po_template_passes_msgfmt(template: Path, quick_model: Path) -> None:
     target = template.with_name("fr.po")
-    done = run_heedful("translate", quick_model, "-i", template, "-o", target, "--mark", "comment")
-    assert done.status == 0, done.err
+    process = run_heedful("translate", quick_model, "-i", template, "-o", target, "--mark", "comment")
+    assert process.status == 0, process.err
     entries = len(polib.pofile(str(template)))
-    assert f"PO: {entries} units translated, 0 kept as they were, 0 skipped" in done.err
-    said = tool("msgfmt", "--check", "--check-accelerators=_", "--statistics", "-o", "/dev/null", target)
-    assert f"{entries} translated messages." in said
-    assert all(label in said for label in ("warning", "initial default value"))  # only of the names in it
+    assert f"PO: {entries} units translated, 0 unchanged, 0 skipped" in process.err
+    output = tool("msgfmt", "--check", "--check-accelerators=_", "--statistics", "-o", "/dev/null", target)
+    assert f"{entries} translated messages." in output
+    assert all(label in output for label in ("warning", "initial default value"))  # only of the names in it
 
 
-def test_by_default_nothing_is_used_before_a_person_has_seen_it(template: Path) -> None:
-    target = filled(template)
-    said = tool("msgfmt", "--check", "--statistics", "-o", "/dev/null", target)
+def test_translate_po_marks_new_translations_fuzzy(template: Path) -> None:
+    target = translate_file(template)
+    output = tool("msgfmt", "--check", "--statistics", "-o", "/dev/null", target)
     entries = polib.pofile(str(target))
-    assert f"0 translated messages, {len(entries)} fuzzy translations." in said
+    assert f"0 translated messages, {len(entries)} fuzzy translations." in output
     assert all(entry.fuzzy and entry.tcomment == "machine-translated by heedful" for entry in entries)
 
 
-def test_texts_come_out_as_programs_need_them(template: Path) -> None:
-    found = translations(filled(template))
-    assert found["The animal is tired."] == "THE ANIMAL IS TIRED."
+def test_translate_po_keeps_format_strings_and_tags(template: Path) -> None:
+    translated = translations(translate_file(template))
+    assert translated["The animal is tired."] == "THE ANIMAL IS TIRED."
     line = "%d files of %-5.2lu in %s are lost (100%% sure).\n"
-    assert found[line] == "%d FILES OF %-5.2lu IN %s ARE LOST (100%% SURE).\n"
-    assert found["_File"] == "_FILE"
-    assert found["Save _As..."] == "S_AVE AS..." or found["Save _As..."] == "SAVE _AS..."
-    assert found["&Quit"] == "&QUIT"
-    assert found["the file_name is R&D"] == "THE file_name IS R&D"
-    usage = next(text for text in found.values() if "--all" in text)
-    assert usage == (
-        "USAGE: PROG [OPTION] FILE\n  -a, --all    SHOW ALL <b>ANIMALS</b> OF %s\n\n\tTHE END.\n"
-    )
-    assert found['Open <a href="%s">the street</a> now'] == 'OPEN <a href="%s">THE STREET</a> NOW'
-    assert found["%s"] == "%s"
+    assert translated[line] == "%d FILES OF %-5.2lu IN %s ARE LOST (100%% SURE).\n"
+    assert translated["_File"] == "_FILE"
+    assert translated["Save _As..."] == "S_AVE AS..." or translated["Save _As..."] == "SAVE _AS..."
+    assert translated["&Quit"] == "&QUIT"
+    assert translated["the file_name is R&D"] == "THE file_name IS R&D"
+    usage = next(text for text in translated.values() if "--all" in text)
+    assert usage == ("USAGE: PROG [OPTION] FILE\n  -a, --all    SHOW ALL <b>ANIMALS</b> OF %s\n\n\tTHE END.\n")
+    assert translated['Open <a href="%s">the street</a> now'] == 'OPEN <a href="%s">THE STREET</a> NOW'
+    assert translated["%s"] == "%s"
     braces = "Hello, {name}! You have {0:>5} messages in {{braces}}."
-    assert found[braces] == "HELLO, {name}! YOU HAVE {0:>5} MESSAGES IN {{braces}}."
+    assert translated[braces] == "HELLO, {name}! YOU HAVE {0:>5} MESSAGES IN {{braces}}."
 
 
-def test_only_expected_lines_change(template: Path) -> None:
+def test_translate_po_changes_only_msgstr_and_flags(template: Path) -> None:
     tool("msginit", "--no-translator", "-l", "fr", "-i", template, "-o", template.with_name("fr.po"))
     source = template.with_name("fr.po")
-    target = filled(source)
+    target = translate_file(source)
     changes = list(difflib.ndiff(source.read_text().splitlines(), target.read_text().splitlines()))
     removed = {line[2:] for line in changes if line.startswith("- ")}
     expected = {'msgstr ""', 'msgstr[0] ""', 'msgstr[1] ""'}
@@ -106,7 +104,7 @@ def test_only_expected_lines_change(template: Path) -> None:
 
 @pytest.fixture
 def merged(template: Path) -> Path:
-    """A file at work: translated, fuzzy with the old message, obsolete and new entries, by msgmerge."""
+    """A merged file with translated, fuzzy, obsolete and new entries."""
     old = template.with_name("old.po")
     old.write_text(
         'msgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n"Language: fr\\n"\n'
@@ -120,32 +118,32 @@ def merged(template: Path) -> Path:
     return template.with_name("new.po")
 
 
-def test_what_a_person_wrote_stays(merged: Path) -> None:
-    target = filled(merged)
+def test_translate_po_keeps_existing_translations(merged: Path) -> None:
+    target = translate_file(merged)
     assert translations(target)["The animal is tired."] == "L'animal est fatigué."
     fuzzy = next(entry for entry in polib.pofile(str(target)) if entry.msgid == "the file_name is R&D")
     assert (fuzzy.msgstr, fuzzy.previous_msgid) == ("le file_name est R&S", "the file_name is R&S")
     assert target.read_text().endswith('#~ msgid "Gone away for ever"\n#~ msgstr "Parti"\n')
 
 
-def test_again(merged: Path) -> None:
-    drafts = polib.pofile(str(filled(merged, again="drafts", mark="comment")))
+def test_translate_po_retranslate_modes(merged: Path) -> None:
+    drafts = polib.pofile(str(translate_file(merged, retranslate="drafts", mark="comment")))
     fuzzy = next(entry for entry in drafts if entry.msgid == "the file_name is R&D")
     assert (fuzzy.msgstr, fuzzy.previous_msgid, fuzzy.flags) == ("THE file_name IS R&D", None, [])
-    assert translations(filled(merged, again="drafts"))["The animal is tired."] == "L'animal est fatigué."
-    assert translations(filled(merged, again="all"))["The animal is tired."] == "THE ANIMAL IS TIRED."
-    once = filled(merged, again="drafts", mark="comment")
-    assert filled(once, again="drafts", mark="comment").read_bytes() == once.read_bytes()  # labelled once
+    assert translations(translate_file(merged, retranslate="drafts"))["The animal is tired."] == "L'animal est fatigué."
+    assert translations(translate_file(merged, retranslate="all"))["The animal is tired."] == "THE ANIMAL IS TIRED."
+    once = translate_file(merged, retranslate="drafts", mark="comment")
+    assert translate_file(once, retranslate="drafts", mark="comment").read_bytes() == once.read_bytes()  # labelled once
 
 
 @pytest.mark.parametrize("language", ["ru", "pl", "sl", "ja", "de", "fr", "ar"])
-def test_plurals_of_many_forms(template: Path, language: str) -> None:
-    target = filled(template, mark="comment", languages=f"en:{language}")
+def test_translate_po_plural_forms_by_language(template: Path, language: str) -> None:
+    target = translate_file(template, mark="comment", languages=f"en:{language}")
     tool("msgfmt", "--check", "-o", "/dev/null", target)
-    plurals = plurals_of(language)
+    plurals = plural_forms_for(language)
     assert plurals is not None
     forms = {entry.msgid: entry.msgstr_plural for entry in polib.pofile(str(target)) if entry.msgid_plural}
-    assert all(len(each) == plurals.count for each in forms.values())
+    assert all(len(texts) == plurals.count for texts in forms.values())
     expected = {"ru": "%d FILES", "pl": "ONE FILE", "sl": "%d FILES", "ja": "%d FILES", "de": "ONE FILE"}
     assert forms["One file"][0] == expected.get(language, "%d FILES")
     single = next(form for form in range(plurals.count) if plurals.is_singular(form))
@@ -153,50 +151,48 @@ def test_plurals_of_many_forms(template: Path, language: str) -> None:
         assert forms["%d animal is tired"][single] == "%d ANIMAL IS TIRED"
 
 
-def test_plural_formulas_are_those_of_gettext(template: Path) -> None:
-    told = template.with_name("told.po")
+def test_plural_forms_for_matches_msginit(template: Path) -> None:
+    msginit_output = template.with_name("msginit.po")
     for language in re.findall(r"\w+", KNOWN_TO_MSGINIT):
-        tool("msginit", "--no-translator", "-l", language, "-i", template, "-o", told)
-        ours = plurals_of(language)
+        tool("msginit", "--no-translator", "-l", language, "-i", template, "-o", msginit_output)
+        ours = plural_forms_for(language)
         assert ours is not None
-        assert ours.text == polib.pofile(str(told)).metadata["Plural-Forms"], language
+        assert ours.text == polib.pofile(str(msginit_output)).metadata["Plural-Forms"], language
 
 
-PLAIN = (
-    'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\n#commented "out"\nmsgid "dog"\nmsgstr ""\n'
-)
+PLAIN = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\n#commented "out"\nmsgid "dog"\nmsgstr ""\n'
 
 
-def test_line_ends_marks_and_encodings_stay(tmp_path: Path) -> None:
+def test_translate_po_keeps_line_endings_and_encoding(tmp_path: Path) -> None:
     source = tmp_path / "a.po"
     source.write_bytes(b"\xef\xbb\xbf" + PLAIN.format("UTF-8").replace("\n", "\r\n").encode())
-    found = filled(source, mark="comment").read_bytes()
-    assert found.startswith(b"\xef\xbb\xbfmsgid")
-    assert found.count(b"\n") == found.count(b"\r\n")
-    assert b'#commented "out"\r\n# machine-translated by heedful\r\nmsgid "dog"\r\nmsgstr "DOG"\r\n' in found
+    translated = translate_file(source, mark="comment").read_bytes()
+    assert translated.startswith(b"\xef\xbb\xbfmsgid")
+    assert translated.count(b"\n") == translated.count(b"\r\n")
+    assert b'#commented "out"\r\n# machine-translated by heedful\r\nmsgid "dog"\r\nmsgstr "DOG"\r\n' in translated
     source.write_bytes(PLAIN.format("ISO-8859-1").replace("dog", "é").encode("latin-1"))
-    assert 'msgid "é"\nmsgstr "É"\n'.encode("latin-1") in filled(source).read_bytes()
+    assert 'msgid "é"\nmsgstr "É"\n'.encode("latin-1") in translate_file(source).read_bytes()
     source.write_bytes(PLAIN.format("ISO-8859-1").replace("dog", "ÿ").encode("latin-1"))
-    unicode = filled(source).read_text(encoding="utf-8")  # Ÿ is not in Latin-1
+    unicode = translate_file(source).read_text(encoding="utf-8")  # Ÿ is not in Latin-1
     assert 'msgstr "Ÿ"' in unicode
     assert "charset=UTF-8" in unicode
 
 
-def test_a_file_without_a_header_gets_one_that_programs_need(tmp_path: Path) -> None:
+def test_translate_po_without_header_adds_one(tmp_path: Path) -> None:
     source = tmp_path / "a.po"
     source.write_text('msgid "été"\nmsgid_plural "étés"\nmsgstr[0] ""\nmsgstr[1] ""')
-    target = filled(source, mark="comment")
+    target = translate_file(source, mark="comment")
     tool("msgfmt", "-o", "/dev/null", target)
     assert polib.pofile(str(target)).metadata["Language"] == "fr"
 
 
-def test_half_a_plural_is_completed(tmp_path: Path) -> None:
+def test_translate_po_incomplete_plural_is_completed(tmp_path: Path) -> None:
     source = tmp_path / "a.po"
     source.write_text(
         PLAIN.format("UTF-8").replace("#", "# ")
         + '\nmsgid "cat"\nmsgid_plural "cats"\nmsgstr[0] "chat"\nmsgstr[1] ""\n'
     )
-    [entry] = [each for each in polib.pofile(str(filled(source))) if each.msgid_plural]
+    [entry] = [entry for entry in polib.pofile(str(translate_file(source))) if entry.msgid_plural]
     assert entry.msgstr_plural == {0: "chat", 1: "CATS"}
 
 
@@ -214,9 +210,9 @@ def test_half_a_plural_is_completed(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_malformed_files_are_told_by_line(tmp_path: Path, text: str, problem: str) -> None:
+def test_translate_po_malformed_file_raises_with_line(tmp_path: Path, text: str, problem: str) -> None:
     source = tmp_path / "a.po"
     source.write_text(text)
     with pytest.raises(HeedfulError, match=problem):
-        filled(source)
+        translate_file(source)
     assert [path.name for path in tmp_path.iterdir()] == ["a.po"]

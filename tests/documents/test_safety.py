@@ -1,19 +1,16 @@
-"""Files that attack, that are damaged, or that are something else; outputs whole or not at all."""
+"""Malicious, malformed and unsupported files; output files are complete or not written."""
 
 import gzip
 from pathlib import Path
 
 import pytest
 
-from heedful.documents.recognition import recognised
+from heedful.documents.translate import detect_document
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
-from tests.documents.tools import filled
+from tests.documents.tools import translate_file
 
-TMX = (
-    '<tmx version="1.4"><header srclang="en"/><body>'
-    '<tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu></body></tmx>'
-)
+TMX = '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu></body></tmx>'
 BOMB = "".join(
     f'<!ENTITY e{level} "{f"&e{level - 1};" * 10 if level else "ha"}">' for level in range(9)
 )  # a billion laughs
@@ -22,32 +19,28 @@ BOMB = "".join(
 @pytest.mark.parametrize(
     ("head", "text", "problem"),
     [
-        (f"<!DOCTYPE tmx [{BOMB}]>", "&e8;", "defines an entity"),
-        ('<!DOCTYPE tmx [<!ENTITY secret SYSTEM "file:///etc/passwd">]>', "&secret;", "defines an entity"),
-        (
-            '<!DOCTYPE tmx [<!ENTITY % more SYSTEM "http://localhost/more.dtd"> %more;]>',
-            "a",
-            "defines an entity",
-        ),
-        ("", "&secret;", "line 1: no well-formed XML: undefined entity"),
-        ("\n\n", "<b>", "line 3: no well-formed XML: mismatched tag"),
+        (f"<!DOCTYPE tmx [{BOMB}]>", "&e8;", "defines XML entities"),
+        ('<!DOCTYPE tmx [<!ENTITY secret SYSTEM "file:///etc/passwd">]>', "&secret;", "defines XML entities"),
+        ('<!DOCTYPE tmx [<!ENTITY % more SYSTEM "http://localhost/more.dtd"> %more;]>', "a", "defines XML entities"),
+        ("", "&secret;", "line 1: not well-formed XML: undefined entity"),
+        ("\n\n", "<b>", "line 3: not well-formed XML: mismatched tag"),
         ("", "<b>" * 5000 + "</b>" * 5000, "too deep"),
         ('<?xml version="1.0" encoding="Shift_JIS"?>', "a", "multi-byte encodings are not supported"),
         ('<?xml version="1.0" encoding="nonsense"?>', "a", "nonsense"),
     ],
 )
-def test_dangerous_and_damaged_files_are_refused(tmp_path: Path, head: str, text: str, problem: str) -> None:
+def test_open_document_malicious_or_malformed_xml_raises(tmp_path: Path, head: str, text: str, problem: str) -> None:
     source = tmp_path / "a.tmx"
     source.write_text(head + TMX.format(text))
     with pytest.raises(HeedfulError, match=problem):
-        filled(source)
+        translate_file(source)
     assert [path.name for path in tmp_path.iterdir()] == ["a.tmx"]
 
 
-def test_a_document_type_is_not_fetched(tmp_path: Path) -> None:
+def test_open_document_does_not_fetch_doctype(tmp_path: Path) -> None:
     source = tmp_path / "a.tmx"
     source.write_text('<!DOCTYPE tmx SYSTEM "http://localhost:1/tmx14.dtd">' + TMX.format("dog"))
-    assert "<seg>DOG</seg>" in filled(source).read_text()
+    assert "<seg>DOG</seg>" in translate_file(source).read_text()
 
 
 @pytest.mark.parametrize(
@@ -65,34 +58,34 @@ def test_a_document_type_is_not_fetched(tmp_path: Path) -> None:
         (b"The dog.\n<tmx>\n", ""),
     ],
 )
-def test_recognised_by_content(tmp_path: Path, data: bytes, kind: str) -> None:
+def test_detect_document_by_content(tmp_path: Path, data: bytes, kind: str) -> None:
     path = tmp_path / "no-name"
     path.write_bytes(data)
-    found = recognised(path)
-    assert (getattr(found, "kind", "") if found else "") == kind
+    reader = detect_document(path)
+    assert (reader.format_name if reader else "") == kind
 
 
-def test_packed_documents_are_refused(tmp_path: Path) -> None:
+def test_detect_document_gzip_raises(tmp_path: Path) -> None:
     path = tmp_path / "a.tmx.gz"
     path.write_bytes(gzip.compress(TMX.format("a").encode()))
-    with pytest.raises(HeedfulError, match="packed by gzip"):
-        recognised(path)
+    with pytest.raises(HeedfulError, match="is a gzip file"):
+        detect_document(path)
     path.write_bytes(gzip.compress(b"plain text\n"))
-    assert recognised(path) is None
+    assert detect_document(path) is None
 
 
-def test_command_line(quick_model: Path, tmp_path: Path) -> None:
+def test_cli_translate_document_options_and_output(quick_model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "a.tmx", tmp_path / "b.tmx"
     source.write_text(TMX.format("The dog %s sleeps."))
     for words, problem in (
         (["-i", source, "-o", source], "would overwrite"),
-        (["-i", source, "-o", target, "--n-best", "2"], "do not go with a localisation file"),
-        (["-i", source, "-o", target, "--again", "x"], "--again cannot be 'x'"),
+        (["-i", source, "-o", target, "--n-best", "2"], "do not work with a localization file"),
+        (["-i", source, "-o", target, "--retranslate", "x"], "--retranslate cannot be 'x'"),
         (["-i", source, "-o", target, "--languages", "en:de:fr"], "cannot read languages"),
-        (["a text", "--mark", "comment"], "belong to PO, TMX and XLIFF"),
+        (["a text", "--mark", "comment"], "require a PO, TMX or XLIFF file"),
     ):
-        done = run_heedful("translate", quick_model, *words)
-        assert (done.status, problem in done.err) == (1, True), done.err
+        process = run_heedful("translate", quick_model, *words)
+        assert (process.status, problem in process.err) == (1, True), process.err
     assert not target.exists()
     printed = run_heedful("translate", quick_model, "-i", source)
     run_heedful("translate", quick_model, "-i", source, "-o", target)

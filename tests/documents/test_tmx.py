@@ -1,4 +1,4 @@
-"""TMX: units without the target language get a variant; the translate toolkit reads what comes out."""
+"""TMX: units without the target language get a variant that the Translate Toolkit can read."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from translate.storage.tmx import tmxfile
 
 from heedful.documents import xml_document
 from tests.conftest import run_heedful
-from tests.documents.tools import filled, tool
+from tests.documents.tools import tool, translate_file
 
 MEMORY = """<?xml version="1.0"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -30,18 +30,18 @@ MEMORY = """<?xml version="1.0"?>
 
 
 def variants(path: Path, language: str) -> list[str]:
-    found = []
+    texts = []
     for variant in etree.parse(path).iter("tuv"):
         if variant.get("{http://www.w3.org/XML/1998/namespace}lang") == language:
             text = etree.tostring(variant.find("seg"), with_tail=False, encoding="unicode")
-            found.append(text.removeprefix("<seg>").removesuffix("</seg>"))
-    return found
+            texts.append(text.removeprefix("<seg>").removesuffix("</seg>"))
+    return texts
 
 
-def test_memory_by_hand(tmp_path: Path) -> None:
+def test_translate_tmx_adds_variants(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
     source.write_text(MEMORY)
-    target = filled(source)
+    target = translate_file(source)
     assert variants(target, "fr") == [
         'THE <bpt i="1">&lt;b&gt;</bpt>ANIMAL<ept i="1">&lt;/b&gt;</ept> IS TIRED.<ph x="2">&lt;br/&gt;</ph>',
         "CAT <hi>ONE</hi> &amp; %1$s",
@@ -58,41 +58,39 @@ def test_memory_by_hand(tmp_path: Path) -> None:
     assert re.sub(r'\s*<tuv xml:lang="fr".*?</tuv>', "", text, flags=re.DOTALL) == old
 
 
-def test_the_language_is_called_as_the_file_calls_it(tmp_path: Path) -> None:
+def test_translate_tmx_uses_language_code_of_file(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
     source.write_text(MEMORY.replace('<tuv xml:lang="fr"><seg/></tuv>', ""))
-    assert len(variants(filled(source), "FR-fr")) == 4  # one of a person, three of the machine
+    assert len(variants(translate_file(source), "FR-fr")) == 4  # one human translation, three by machine
 
 
-def test_again(tmp_path: Path) -> None:
+def test_translate_tmx_retranslate_modes(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
     source.write_text(MEMORY)
-    once = filled(source)
-    assert filled(once, again="drafts").read_bytes() == once.read_bytes()
-    redone = filled(source, again="all").read_text()
+    once = translate_file(source)
+    assert translate_file(once, retranslate="drafts").read_bytes() == once.read_bytes()
+    redone = translate_file(source, retranslate="all").read_text()
     assert "chien" not in redone
     assert "<seg>DOG</seg>" in redone
 
 
-def test_utf_16_stays_utf_16(tmp_path: Path) -> None:
+def test_translate_tmx_keeps_utf16(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
-    text = (
-        MEMORY.replace('"1.0"', '"1.0" encoding="UTF-16"').replace(">dog<", ">犬 é<").replace("FR-fr", "it")
-    )
+    text = MEMORY.replace('"1.0"', '"1.0" encoding="UTF-16"').replace(">dog<", ">犬 é<").replace("FR-fr", "it")
     source.write_bytes(text.encode("utf-16"))
-    target = filled(source)
+    target = translate_file(source)
     assert target.read_bytes()[:2] == source.read_bytes()[:2]
     assert "犬 É" in variants(target, "fr")
 
 
-def test_what_po2tmx_makes_a_real_model_fills(tmp_path: Path, quick_model: Path) -> None:
+def test_cli_translate_tmx_of_po2tmx(tmp_path: Path, quick_model: Path) -> None:
     po = 'msgid ""\nmsgstr "Content-Type: text/plain; charset=UTF-8\\n"\n\n'
     po += "".join(f'msgid "{word} %s {{x}} sleeps"\nmsgstr "{word} schläft %s {{x}}"\n\n' for word in "ABC")
     (tmp_path / "a.po").write_text(po, encoding="utf-8")
     source, target = tmp_path / "a.tmx", tmp_path / "b.tmx"
     tool("po2tmx", "--progress=none", "-l", "de", "-i", tmp_path / "a.po", "-o", source)
-    done = run_heedful("translate", quick_model, "-i", source, "-o", target)
-    assert "TMX: 3 units translated, 0 kept as they were, 0 skipped" in done.err
+    process = run_heedful("translate", quick_model, "-i", source, "-o", target)
+    assert "TMX: 3 units translated, 0 unchanged, 0 skipped" in process.err
     with target.open("rb") as file:
         read = tmxfile(file, "en", "fr")
     texts = [str(unit.gettarget("fr")) for unit in read.units]
@@ -101,13 +99,11 @@ def test_what_po2tmx_makes_a_real_model_fills(tmp_path: Path, quick_model: Path)
     assert all("schläft" in str(unit.gettarget("de")) for unit in read.units)
 
 
-def test_portions_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_translate_tmx_batch_size_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "m.tmx"
-    units = "".join(
-        f'<tu><tuv xml:lang="en"><seg>unit {n} of {n % 7}</seg></tuv></tu>\n' for n in range(3000)
-    )
+    units = "".join(f'<tu><tuv xml:lang="en"><seg>unit {n} of {n % 7}</seg></tuv></tu>\n' for n in range(3000))
     source.write_text(f'<tmx version="1.4"><header srclang="en"/><body>{units}</body></tmx>')
-    whole = filled(source).read_bytes()
-    monkeypatch.setattr(xml_document, "AT_ONCE", 7)
-    assert filled(source).read_bytes() == whole
-    assert whole.count(b"<seg>UNIT") == 3000
+    expected = translate_file(source).read_bytes()
+    monkeypatch.setattr(xml_document, "BATCH_UNITS", 7)
+    assert translate_file(source).read_bytes() == expected
+    assert expected.count(b"<seg>UNIT") == 3000

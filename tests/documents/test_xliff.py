@@ -1,4 +1,4 @@
-"""XLIFF 1 and 2: made and read by the translate toolkit and by hand; everything but the targets stays."""
+"""XLIFF 1 and 2: only the targets change; also with files of the Translate Toolkit."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from translate.storage.xliff import xlifffile
 
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
-from tests.documents.tools import filled, tool
+from tests.documents.tools import tool, translate_file
 
 ENTRIES = """
 msgid ""
@@ -28,7 +28,7 @@ msgid_plural "%d dogs"
 msgstr[0] ""
 msgstr[1] ""
 
-msgid "done"
+msgid "process"
 msgstr "fait"
 """
 
@@ -76,7 +76,7 @@ VERSION_2 = """<?xml version="1.0"?>
 
 
 def canonical_without_targets(path: Path) -> bytes:
-    """The document without targets and what says their state and language."""
+    """The document without targets, their state and their language."""
     root = etree.parse(path).getroot()
     for target in list(root.iter("{*}target")):
         parent, before = target.getparent(), target.getprevious()
@@ -90,15 +90,15 @@ def canonical_without_targets(path: Path) -> bytes:
 
 
 def targets(path: Path) -> dict[str, str]:
-    """What stands in the target of each unit."""
-    found = {}
+    """The target of each unit."""
+    contents = {}
     for unit in etree.parse(path).iter("{*}trans-unit", "{*}segment"):
         target = unit.find("{*}target")
         if target is not None:
             text = etree.tostring(target, with_tail=False).decode()
             name = unit.get("id") or unit.getparent().get("id")
-            found[name] = re.sub(r'^<[\w:]*target[^>]*>|</[\w:]*target>$| xmlns:?\w*="[^"]*"', "", text)
-    return found
+            contents[name] = re.sub(r'^<[\w:]*target[^>]*>|</[\w:]*target>$| xmlns:?\w*="[^"]*"', "", text)
+    return contents
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -107,9 +107,9 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_version_1_by_hand(tmp_path: Path) -> None:
+def test_translate_xliff_1_adds_targets(tmp_path: Path) -> None:
     source = write(tmp_path, VERSION_1)
-    target = filled(source)
+    target = translate_file(source)
     assert canonical_without_targets(source) == canonical_without_targets(target)
     assert targets(target) == {
         "1": 'THE <g id="1">BLACK</g> CAT<x id="2"/> SLEEPS &amp; EATS &#169; %s.',
@@ -131,27 +131,27 @@ def test_version_1_by_hand(tmp_path: Path) -> None:
     assert '<file source-language="en" datatype=\'plaintext\' original="a" target-language="fr">' in text
 
 
-def test_all_but_the_new_is_the_same_to_the_byte(tmp_path: Path) -> None:
+def test_translate_xliff_1_copies_all_other_bytes(tmp_path: Path) -> None:
     source = write(tmp_path, VERSION_1)
-    text = filled(source).read_text(encoding="utf-8")
+    text = translate_file(source).read_text(encoding="utf-8")
     text = re.sub(r"\s*<target [^>]*mt-suggestion[^>]*>.*?</target>", "", text, flags=re.DOTALL)
     before = re.sub(r'<target state="needs-tr[^>]*>cat</target>', "", VERSION_1)
     assert text == before.replace('original="a"', 'original="a" target-language="fr"')
 
 
-def test_version_1_again(tmp_path: Path) -> None:
+def test_translate_xliff_1_retranslate_modes(tmp_path: Path) -> None:
     source = write(tmp_path, VERSION_1)
-    drafts = filled(source, again="drafts", mark="comment")
+    drafts = translate_file(source, retranslate="drafts", mark="comment")
     assert (targets(drafts)["4"], targets(drafts)["6"]) == ("chien", "COW")
     assert '<target state="translated" state-qualifier="mt-suggestion">COW<' in drafts.read_text()
-    everything = filled(source, again="all").read_text()
+    everything = translate_file(source, retranslate="all").read_text()
     assert 'id="4" approved="no"' in everything
     assert ">DOG</target>" in everything
 
 
-def test_version_2_by_hand(tmp_path: Path) -> None:
+def test_translate_xliff_2_adds_targets(tmp_path: Path) -> None:
     source = write(tmp_path, VERSION_2)
-    target = filled(source)
+    target = translate_file(source)
     assert canonical_without_targets(source) == canonical_without_targets(target)
     assert targets(target) == {
         "s1": 'THE <x:pc id="1">CAT</x:pc> SLEEPS<x:ph id="2"/> NOW.',
@@ -163,17 +163,17 @@ def test_version_2_by_hand(tmp_path: Path) -> None:
     assert 'xmlns:my="urn:my" trgLang="fr">' in text
     assert '<x:segment id="s1" state="initial" subState="heedful:mt">' in text
     assert '\n      <x:target xml:space="preserve">THE' in text
-    assert 'state="translated" subState="heedful:mt"' in filled(source, mark="comment").read_text()
-    assert targets(filled(source, again="drafts"))["4"] == "COW"
+    assert 'state="translated" subState="heedful:mt"' in translate_file(source, mark="comment").read_text()
+    assert targets(translate_file(source, retranslate="drafts"))["4"] == "COW"
 
 
-def test_what_po2xliff_makes_a_real_model_fills(tmp_path: Path, quick_model: Path) -> None:
+def test_cli_translate_xliff_of_po2xliff(tmp_path: Path, quick_model: Path) -> None:
     (tmp_path / "a.po").write_text(ENTRIES)
     source, target = tmp_path / "a.xlf", tmp_path / "b.xlf"
     tool("po2xliff", "--progress=none", "-i", tmp_path / "a.po", "-o", source)
-    done = run_heedful("translate", quick_model, "-i", source, "-o", target)
-    assert done.status == 0, done.err
-    assert "XLIFF 1: 4 units translated, 1 kept as they were, 1 skipped" in done.err
+    process = run_heedful("translate", quick_model, "-i", source, "-o", target)
+    assert process.status == 0, process.err
+    assert "XLIFF 1: 4 units translated, 1 unchanged, 1 skipped" in process.err
     read = xlifffile.parsefile(str(target))
     before = xlifffile.parsefile(str(source))
     assert [unit.source for unit in read.units] == [unit.source for unit in before.units]
@@ -186,11 +186,11 @@ def test_what_po2xliff_makes_a_real_model_fills(tmp_path: Path, quick_model: Pat
     tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "back.po")
 
 
-def test_a_file_for_another_language_is_refused(tmp_path: Path) -> None:
+def test_translate_xliff_other_language_raises(tmp_path: Path) -> None:
     source = write(tmp_path, VERSION_2.replace('srcLang="en"', 'srcLang="en" trgLang="de-CH"'))
-    with pytest.raises(HeedfulError, match="into de-CH, and the model translates into fr") as caught:
-        filled(source)
+    with pytest.raises(HeedfulError, match="into de-CH, but the model translates into fr") as caught:
+        translate_file(source)
     assert "--languages en:de-CH" in caught.value.hint
-    assert filled(source, languages="en:de").exists()
-    with pytest.raises(HeedfulError, match="from en, and the model translates from it"):
-        filled(source, languages="it:de")
+    assert translate_file(source, languages="en:de").exists()
+    with pytest.raises(HeedfulError, match="from en, but the model translates from it"):
+        translate_file(source, languages="it:de")

@@ -1,42 +1,42 @@
-"""What the tests of faults share."""
+"""Fixtures of the fault tests."""
 
 import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
-from heedful.config import Settings, merged, parsed_overrides
+from heedful.config import Settings, merge_settings, parse_overrides
 from heedful.progress import Reporter
 from tests.conftest import QUICK_SETTINGS
-from tests.faults.disks import disk
+from tests.faults.limited_disks import disk
 
 __all__ = ["disk"]
 
-QUICK: Settings = parsed_overrides(QUICK_SETTINGS)
+QUICK: Settings = parse_overrides(QUICK_SETTINGS)
 """What `quick_model` was trained with."""
 
 
 class Moments(Reporter):
-    """A reporter that remembers what was said, and does something when a certain text is."""
+    """A reporter that records all messages and calls a function at a certain one."""
 
     def __init__(self, text: str = "", then: Callable[[], object] = lambda: None) -> None:
         super().__init__()
         self.text, self.then, self.told = text, then, ""
 
-    def say(self, text: str) -> None:
+    def info(self, text: str) -> None:
         self.told += text + "\n"
         if self.text and self.text in text:
             self.text = ""
             self.then()
 
-    def warn(self, text: str) -> None:
-        self.say(f"warning: {text}")
+    def warning(self, text: str) -> None:
+        self.info(f"warning: {text}")
 
 
 @pytest.fixture
 def quick() -> Settings:
     """The settings of the quick model, to be changed at will."""
-    return merged(QUICK, {})
+    return merge_settings(QUICK, {})
 
 
 @pytest.fixture(autouse=True)

@@ -19,23 +19,23 @@ from pathlib import Path
 
 import pytest
 
-from heedful.corpora.formats import write_tsv
-from heedful.corpora.grammar import generate
-from tests.conftest import quick_train_words, run_heedful
-from tests.training.test_group import SAME, ranks_of, start, validation
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.data.reader import write_tsv
+from tests.conftest import quick_train_args, run_heedful
+from tests.training.test_distributed import SAME, ranks_of, start, validation
 
-TOLD = ("--set", "training.updates=1500", "--set", "training.validate_every=250", *SAME)
+TOLD = ("--set", "training.max_updates=1500", "--set", "training.validate_every=250", *SAME)
 TORCHRUN = 0.1
-"""Share of the kills that hit torchrun with all its processes."""
+"""Fraction of the kills that hit torchrun with all its processes."""
 
 
 def main(kills: int, seed: int = 3) -> None:
     dice, hit = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as scratch:
         pairs, alone, folder = (Path(scratch) / name for name in ("pairs.tsv", "alone", "group"))
-        write_tsv([(pair.source, pair.target) for pair in generate(600)], pairs)
-        assert run_heedful(*quick_train_words(pairs, alone), *TOLD).status == 0
-        words = [*quick_train_words(pairs, folder), *TOLD]
+        write_tsv([(pair.source, pair.target) for pair in generate_pairs(600)], pairs)
+        assert run_heedful(*quick_train_args(pairs, alone), *TOLD).status == 0
+        words = [*quick_train_args(pairs, folder), *TOLD]
         process = start(3, *words)
         while sum(hit.values()) < kills and process.poll() is None:
             time.sleep(dice.uniform(0.5, 9.0))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from heedful.inspection.metrics import metrics_path
-from heedful.server.training import _running
-from tests.conftest import quick_train_words
-from tests.faults.harness import Command, check_finished, saved, weights
+from heedful.server.routes.trace import _is_training
+from heedful.training.metrics_log import metrics_path
+from tests.conftest import quick_train_args
+from tests.faults.training_process import Command, check_finished, saved, weights
 
 LIBRARIES = ("/usr/lib/*/faketime/libfaketime*.so.1", "/usr/local/lib/faketime/libfaketime*.so.1")
 JUMPS = ("+5h", "-30h", "+400d", "-2h")
@@ -40,13 +40,13 @@ def wrong_clock(clock: Path) -> dict[str, str]:
 
 
 def set_clock(clock: Path, jump: str) -> None:
-    """Whole at once: a process reads it whenever it asks for the time."""
+    """Atomically: a process reads it at every call of the clock."""
     new = clock.with_suffix(".new")
     new.write_text(f"{jump}\n")
     new.replace(clock)
 
 
-def test_the_clock_really_jumps(clock: Path) -> None:
+def test_fake_clock_jumps(clock: Path) -> None:
     """Else the tests below would say nothing."""
     program = ("python3", "-c", "import time; print(time.time(), time.monotonic())")
     set_clock(clock, "+5h")
@@ -56,9 +56,11 @@ def test_the_clock_really_jumps(clock: Path) -> None:
     assert monotonic < time.monotonic() + 60
 
 
-def test_counted_training(clock: Path, grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
+def test_training_by_updates_with_jumping_clock_matches(
+    clock: Path, grammar_pairs: Path, quick_model: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "model"
-    words = quick_train_words(grammar_pairs, folder)
+    words = quick_train_args(grammar_pairs, folder)
     with Command(*words, environment=wrong_clock(clock)) as command:
         for update, jump in zip((0, 6, 12, 18), JUMPS, strict=True):
             command.until(saved(folder, update))
@@ -69,11 +71,11 @@ def test_counted_training(clock: Path, grammar_pairs: Path, quick_model: Path, t
 
 
 @pytest.mark.slow
-def test_training_by_the_clock(clock: Path, grammar_pairs: Path, tmp_path: Path) -> None:
+def test_training_by_time_with_jumping_clock_finishes(clock: Path, grammar_pairs: Path, tmp_path: Path) -> None:
     """--time counts seconds that have passed, whatever the wall clock says."""
     folder = tmp_path / "model"
-    words = [*quick_train_words(grammar_pairs, folder), "--set", "training.updates=0", "--time", "30s"]
-    words += ["--set", "training.epochs=100000"]  # else a quick machine is through with them before
+    words = [*quick_train_args(grammar_pairs, folder), "--set", "training.max_updates=0", "--time", "30s"]
+    words += ["--set", "training.max_epochs=100000"]  # else a quick machine is through with them before
     started = time.monotonic()
     with Command(*words, environment=wrong_clock(clock)) as command:
         command.until(saved(folder, 0))
@@ -86,13 +88,11 @@ def test_training_by_the_clock(clock: Path, grammar_pairs: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("hours", "running"), [(0, True), (5, False), (-5, False)])
-def test_a_server_and_files_of_another_time(
-    hours: int, running: bool, quick_model: Path, tmp_path: Path
-) -> None:
+def test_serve_with_jumping_clock_answers(hours: int, running: bool, quick_model: Path, tmp_path: Path) -> None:
     """Lines written before the clock was put back lie in the future: that is no training that runs."""
     folder = tmp_path / "model"
     shutil.copytree(quick_model, folder)
     now = time.time() + 3600 * hours
     os.utime(folder / "weights.safetensors", (now - 100, now - 100))
     os.utime(metrics_path(folder), (now, now))
-    assert _running(folder) == running
+    assert _is_training(folder) == running

@@ -1,4 +1,4 @@
-"""Killed outright at random moments, from start-up to the last file, and taken up again until it is done.
+"""Kills at random moments, from start-up to the last file, each followed by a resume until the run is done.
 
 HEEDFUL_KILLS=80 pytest -s tests/faults/test_random_kills.py -k training
 """
@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import quick_train_words, run_heedful
-from tests.faults.harness import Command, Moment, check_checkpoints, check_finished, saved, updates, weights
+from tests.conftest import quick_train_args, run_heedful
+from tests.faults.training_process import Command, Moment, check_checkpoints, check_finished, saved, updates, weights
 
 KILLS = int(os.environ.get("HEEDFUL_KILLS", "3"))
 SEED = int(os.environ.get("HEEDFUL_SEED", "7"))
 EVERY, LAST = 6, 24
-"""Updates from one checkpoint to the next, and of the whole training."""
+"""Updates between checkpoints, and of the complete training."""
 AT_MOST = 4
 """Kills of one training; then it is left alone until it is done."""
 
@@ -26,7 +26,7 @@ AT_MOST = 4
 def next_words(pairs: Path, folder: Path) -> list[str]:
     """What a user types after a kill: --resume, or the first command again if it had not even begun."""
     begun = (folder / "training" / "run.json").exists()
-    return ["train", "--resume", str(folder)] if begun else quick_train_words(pairs, folder)
+    return ["train", "--resume", str(folder)] if begun else quick_train_args(pairs, folder)
 
 
 def phase(folder: Path) -> str:
@@ -38,7 +38,7 @@ def phase(folder: Path) -> str:
         return "writing the model"
     if not (training / "run.json").exists():
         return "starting"
-    if not (training / "data" / "prepared.json").exists():
+    if not (training / "data" / "preprocessed.json").exists():
         return "preparing"
     done = updates(folder)
     if not done:
@@ -61,7 +61,7 @@ class Timing:
 
 def timing_of_a_run(pairs: Path, folder: Path) -> Timing:
     started = time.monotonic()
-    with Command(*quick_train_words(pairs, folder)) as command:
+    with Command(*quick_train_args(pairs, folder)) as command:
         learns = command.until(saved(folder, 0)) and time.monotonic()
         ended = command.until(saved(folder, LAST)) and time.monotonic()
         assert command.ended().status == 0
@@ -94,9 +94,7 @@ def was_killed(words: list[str], folder: Path, dice: random.Random, timing: Timi
         return True
 
 
-def kill_again_and_again(
-    pairs: Path, folder: Path, kills: int, dice: random.Random, timing: Timing
-) -> Counter[str]:
+def kill_again_and_again(pairs: Path, folder: Path, kills: int, dice: random.Random, timing: Timing) -> Counter[str]:
     """A training that is killed at most so often; returns in which phases it was."""
     found: Counter[str] = Counter()
     while found.total() < kills and not (folder / "config.json").exists():

@@ -1,6 +1,7 @@
-"""Asked to stop, by Ctrl-C, a scheduler or a closed terminal, at any moment: it does, and can go on later."""
+"""Signals (Ctrl-C, a scheduler, a closed terminal) at any moment stop training, which can be resumed."""
 
 import os
+import pkgutil
 import pty
 import signal
 import sys
@@ -14,10 +15,10 @@ import pytest
 import heedful
 from heedful.config import Settings
 from heedful.errors import StoppedError
-from heedful.progress import Task
-from tests.conftest import quick_train_words, run_heedful
+from heedful.progress import ProgressTask
+from tests.conftest import quick_train_args, run_heedful
 from tests.faults.conftest import Moments
-from tests.faults.harness import (
+from tests.faults.training_process import (
     Command,
     Moment,
     check_checkpoints,
@@ -31,26 +32,21 @@ from tests.faults.harness import (
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SECONDS = 10.0
-"""In which a process ends that was asked to: schedulers wait 30."""
-LONG_EXAMINATIONS = ("--set", "training.bleu_sentences=200", "--set", "training.held_out=200")
+"""In which a process must exit after a signal: schedulers wait 30."""
 
 
 @pytest.mark.parametrize(
     ("number", "moment"),
     [
-        *((signal.SIGTERM, each) for each in (" to learn from", "parameters on", "update 6, ", "weights: ")),
+        *((signal.SIGTERM, moment) for moment in (" to train on", "parameters on", "update 6, ", "weights: ")),
         (signal.SIGHUP, "training the "),
         (signal.SIGINT, "training the "),
         (signal.SIGINT, "update 6, "),
     ],
 )
-def test_at_every_moment(
-    number: signal.Signals,
-    moment: str,
-    grammar_pairs: Path,
-    quick_model: Path,
-    quick: Settings,
-    tmp_path: Path,
+@pytest.mark.long
+def test_signal_at_every_moment_resumes_bit_exactly(
+    number: signal.Signals, moment: str, grammar_pairs: Path, quick_model: Path, quick: Settings, tmp_path: Path
 ) -> None:
     """In this process: between two phases of the work, and in the loop."""
     folder = tmp_path / "model"
@@ -59,7 +55,7 @@ def test_at_every_moment(
     with pytest.raises(StoppedError) as caught:
         heedful.train(grammar_pairs, folder, languages=("en", "fr"), settings=quick, report=report)
     assert caught.value.signal_number == number
-    assert caught.value.hint.endswith(f"go on with: heedful train --resume {folder}")
+    assert caught.value.hint.endswith(f"resume with: heedful train --resume {folder}")
     assert [signal.getsignal(each) for each in SIGNALS] == before
     assert not (folder / "config.json").exists()
     check_checkpoints(folder)
@@ -75,30 +71,44 @@ def stopped(command: Command, number: signal.Signals, folder: Path) -> None:
     assert time.monotonic() - asked < SECONDS
     assert done.status == 128 + number, done.err
     assert f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else number.name}\n" in done.err
-    assert f"go on with: heedful train --resume {folder}" in done.err
+    assert f"resume with: heedful train --resume {folder}" in done.err
     check_checkpoints(folder)
 
 
-@pytest.mark.long
-def test_while_validating(grammar_pairs: Path, tmp_path: Path) -> None:
-    """The examination is not waited for: the update is saved, and going on begins with the examination."""
-    folder, undisturbed = tmp_path / "model", tmp_path / "undisturbed"
-    assert run_heedful(*quick_train_words(grammar_pairs, undisturbed), *LONG_EXAMINATIONS).status == 0
-    with Command(*quick_train_words(grammar_pairs, folder), *LONG_EXAMINATIONS) as command:
-        command.until(has_lines(folder / "training" / "metrics.jsonl", 1))
-        stopped(command, signal.SIGTERM, folder)
+@pytest.mark.parametrize("function", ["trainer.validate", "metrics_log.MetricsLog.write"])
+def test_signal_during_validation_resumes_with_it(
+    function: str,
+    grammar_pairs: Path,
+    quick_model: Path,
+    quick: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At its start, or between the last update and its start: the update is saved, and resuming validates it."""
+    folder = tmp_path / "model"
+    original = pkgutil.resolve_name(f"heedful.training.{function}")
+
+    def send_signal(first: object, second: object, *others: object) -> object:
+        if updates(folder) == [0] and second != 0:  # the first validation, or right before it
+            monkeypatch.undo()
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(first, second, *others)
+
+    monkeypatch.setattr(f"heedful.training.{function}", send_signal)
+    with pytest.raises(StoppedError):
+        heedful.train(grammar_pairs, folder, languages=("en", "fr"), settings=quick, report=Moments())
     assert updates(folder)[-1] == 6
     assert '"validation_loss"' not in (folder / "training" / "metrics.jsonl").read_text()
     heedful.resume(folder, report=Moments())
-    assert weights(folder) == weights(undisturbed)
+    assert weights(folder) == weights(quick_model)
     check_finished(folder)
 
 
 class Interrupting(Moments):
-    """A reporter that is told of the first update, and sends a signal before anything else is done."""
+    """A reporter that sends a signal right after the first update."""
 
     @contextmanager
-    def task(self, label: str, total: int | None = None, done: int = 0, unit: str = "") -> Iterator[Task]:
+    def task(self, label: str, total: int | None = None, done: int = 0, unit: str = "") -> Iterator[ProgressTask]:
         yield self
 
     def advance(self, amount: int = 1, note: str = "") -> None:
@@ -106,10 +116,10 @@ class Interrupting(Moments):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_right_before_an_examination(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
-    """It is made up for when the run goes on, not waited for."""
+def test_signal_right_before_validation_resumes_with_it(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
+    """The validation is skipped, and resuming starts with it."""
     folder, undisturbed = tmp_path / "model", tmp_path / "undisturbed"
-    quick["training"] = {**quick["training"], "validate_every": 1, "updates": 3}
+    quick["training"] = {**quick["training"], "validate_every": 1, "max_updates": 3}
     heedful.train(grammar_pairs, undisturbed, settings=quick, report=Moments())
     with pytest.raises(StoppedError):
         heedful.train(grammar_pairs, folder, settings=quick, report=Interrupting())
@@ -122,13 +132,14 @@ def test_right_before_an_examination(grammar_pairs: Path, quick: Settings, tmp_p
     check_finished(folder)
 
 
-def test_the_terminal_is_closed(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
-    """Its window, or the connection to it: nothing can be said any more, and the update is saved."""
+@pytest.mark.long
+def test_closed_terminal_saves_and_stops(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
+    """The terminal or the connection is closed: nothing can be printed, but the update is saved."""
     folder = tmp_path / "model"
     pid, terminal = pty.fork()
     if not pid:
         os.environ["OMP_NUM_THREADS"] = "1"
-        words = [sys.executable, "-m", "heedful", *quick_train_words(grammar_pairs, folder)]
+        words = [sys.executable, "-m", "heedful", *quick_train_args(grammar_pairs, folder)]
         os.execv(words[0], words)
     moment, limit = saved(folder, 6), time.monotonic() + 60
     os.set_blocking(terminal, False)
@@ -146,8 +157,8 @@ def test_the_terminal_is_closed(grammar_pairs: Path, quick_model: Path, tmp_path
     check_finished(folder)
 
 
-def test_nohup(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
-    """Who has told it to ignore a closed terminal is obeyed."""
+def test_sighup_under_nohup_is_ignored(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
+    """nohup ignores SIGHUP."""
     folder, before = tmp_path / "model", signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         report = Moments("update 6, ", lambda: os.kill(os.getpid(), signal.SIGHUP))
@@ -172,9 +183,9 @@ def phases(command: Command, folder: Path) -> dict[str, Moment]:
     """Moments in every part of the work."""
     training = folder / "training"
     return {
-        "reading the corpus": command.has_said("training a model into"),
+        "reading the corpus": command.has_said("training into"),
         "training the tokenizer": command.has_said("training the "),
-        "encoding": exists(training / "data" / "training"),
+        "encoding": exists(training / "data" / "train"),
         "training": saved(folder, 0),
         "validating": has_lines(training / "metrics.jsonl", 1),
         "training on": saved(folder, 6),
@@ -184,12 +195,12 @@ def phases(command: Command, folder: Path) -> dict[str, Moment]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", SIGNALS)
-def test_in_every_phase_of_a_real_command(
+def test_signal_in_every_phase_of_a_command_resumes(
     number: signal.Signals, grammar_pairs: Path, quick_model: Path, tmp_path: Path
 ) -> None:
     for phase in PHASES:
         folder = tmp_path / phase
-        with Command(*quick_train_words(grammar_pairs, folder)) as command:
+        with Command(*quick_train_args(grammar_pairs, folder)) as command:
             command.until(phases(command, folder)[phase])
             command.send(number)
             done = command.ended(SECONDS)
@@ -202,25 +213,23 @@ def test_in_every_phase_of_a_real_command(
 
 
 @pytest.mark.slow
-def test_a_tokenizer_that_does_not_listen(tmp_path: Path) -> None:
+def test_signal_during_native_code_exits(tmp_path: Path) -> None:
     """Its training is one long call into a library, which hears no signal; SIGTERM ends it all the same."""
     pairs, folder = tmp_path / "pairs.tsv", tmp_path / "model"
     lines = (" ".join(f"{(n * k) % 99991:x}{(n + k) % 7919:o}" for k in range(3, 15)) for n in range(60_000))
     pairs.write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
-    with Command(
-        "train", pairs, "-o", folder, "--set", "tokenizer.kind=unigram", "--preset", "tiny"
-    ) as command:
+    with Command("train", pairs, "-o", folder, "--set", "tokenizer.model_type=unigram", "--preset", "tiny") as command:
         command.until(command.has_said("training the unigram tokenizer"))
         time.sleep(4)
         stopped(command, signal.SIGTERM, folder)
 
 
 @pytest.mark.slow
-def test_while_trying_out(grammar_pairs: Path, tmp_path: Path) -> None:
+def test_signal_during_autotuning_resumes(grammar_pairs: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
-    longer = ("--set", "training.updates=10000000", "--set", "training.threads=2")
-    with Command(*quick_train_words(grammar_pairs, folder), *longer) as command:
-        command.until(command.has_said("trying out how"))
+    longer = ("--set", "training.max_updates=10000000", "--set", "training.threads=2")
+    with Command(*quick_train_args(grammar_pairs, folder), *longer) as command:
+        command.until(command.has_said("measuring which"))
         time.sleep(1)
         stopped(command, signal.SIGTERM, folder)
     with Command("train", "--resume", folder) as command:

@@ -37,9 +37,7 @@ def main(seconds: float, part: str) -> int:
     rows: list[dict[str, Any]] = []
     while len(rows) < len(names):
         rows += _child(names[len(rows) :], seconds)
-    total = {
-        key: sum(row[key] for row in rows) for key in ("inputs", "accepted", "refused", "crashed", "seconds")
-    }
+    total = {key: sum(row[key] for row in rows) for key in ("inputs", "accepted", "refused", "crashed", "seconds")}
     print(_line({"name": f"all {len(rows)}", **total}))
     return int(total["crashed"])
 
@@ -82,7 +80,7 @@ def _line(row: dict[str, Any]) -> str:
 def _work(seconds: float, names: Sequence[str]) -> None:
     """In the child: try the readers of these names, a line of JSON each."""
     from tests.fuzzing.readers import READERS
-    from tests.fuzzing.trying import try_all
+    from tests.fuzzing.runner import try_all
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     answers = os.fdopen(os.dup(1), "w")

@@ -7,52 +7,52 @@ from pathlib import Path
 import numpy as np
 import polib
 
-from heedful.commands.documents import DocumentOptions, translate_document
-from heedful.commands.options import reading_settings
-from heedful.config import merged, parsed_overrides, read_toml
-from heedful.corpora.filters import CleaningConfig, CleaningReport, Pair, clean, cleaned_pairs
-from heedful.corpora.formats import check_inputs, languages_of, read_pairs, read_texts, write_tsv
-from heedful.corpora.locale_folders import Wanted, catalogues
-from heedful.corpora.reading import Reading, ReadingConfig, Record
-from heedful.corpora.terms import read_glossary
-from heedful.corpora.writing import WRITERS, fitting
-from heedful.decoding.config import SearchConfig
-from heedful.documents.recognition import recognised
+from heedful.config import merge_settings, parse_overrides, read_toml
+from heedful.data.cleaning import CleaningReport, clean_pairs, read_cleaned_pairs
+from heedful.data.config import CleaningConfig, ReadingConfig, parse_reading_settings
+from heedful.data.formats.base import PairRecord, ReadOptions
+from heedful.data.formats.gettext import CatalogSelection, read_package_catalogs
+from heedful.data.formats.writers import WRITERS, remove_unsupported_characters
+from heedful.data.glossary import insert_inline_terms, read_glossary
+from heedful.data.reader import check_inputs, detect_languages, read_pairs, read_plain_text, write_tsv
+from heedful.data.word_vectors import WordVectors, read_word_vectors
+from heedful.documents.translate import DocumentOptions, fill_document, open_document
 from heedful.errors import HeedfulError
+from heedful.generation.config import GenerationConfig
+from heedful.inference.bulk import LineOptions
 from heedful.progress import Reporter
-from heedful.text.glossary import with_inline_terms
-from heedful.text.trees import encoded_sources
-from heedful.text.word_vectors import WordVectors, read_word_vectors, write_word_vectors
+from heedful.tokenization.dependency_trees import encode_sources
 from heedful.training.config import RunConfig
-from heedful.training.taught import check_links
+from heedful.training.guided_attention import check_alignments
+from tests.data.word_vector_files import write_word_vectors
+from tests.documents.tools import UppercaseTranslator
 from tests.fuzzing import examples
 from tests.fuzzing.fragments import CATALOGUE, MARKUP, RECIPE, TABLE, VECTORS
 from tests.fuzzing.mutations import archive, binary, damaged, lines
 from tests.fuzzing.outcomes import Reader
-from tests.server.engines import FakeEngine
 
 QUIET = Reporter(quiet=True)
 READINGS = (
     ReadingConfig(),
     ReadingConfig(malformed="skip"),
-    ReadingConfig(malformed="skip", inline_tags="keep", fuzzy=True),
-    ReadingConfig(encoding="cp1252", fuzzy=True),
+    ReadingConfig(malformed="skip", inline_tags="keep", include_fuzzy=True),
+    ReadingConfig(encoding="cp1252", include_fuzzy=True),
 )
 
 
 def _read_recipe(folder: Path) -> None:
-    RunConfig.checked(read_toml(folder / "recipe.toml"))
+    RunConfig.from_settings(read_toml(folder / "recipe.toml"))
 
 
 def _read_overrides(folder: Path) -> None:
     words = (folder / "overrides").read_bytes().decode("utf-8", "surrogateescape").split("\n")
-    told = parsed_overrides([word for word in words if word])
-    reading_settings(words[:3])
-    RunConfig.checked(merged({"model": {"width": 64}}, told))
+    overrides = parse_overrides([word for word in words if word])
+    parse_reading_settings(words[:3])
+    RunConfig.from_settings(merge_settings({"model": {"d_model": 64}}, overrides))
 
 
 def read_corpus(*names: str, trees: bool = False) -> Callable[[Path], None]:
-    """The whole way that pairs take before they are learned from, in all manners of reading."""
+    """Read, clean and store pairs, as training does, with every reading config."""
 
     def read(folder: Path) -> None:
         paths, problems = [folder / name for name in names], []
@@ -60,8 +60,8 @@ def read_corpus(*names: str, trees: bool = False) -> Callable[[Path], None]:
             languages = (None, ("en", "fr"))[number % 2]
             try:
                 check_inputs(paths)
-                told = languages_of(paths, config)
-                _learnable(read_pairs(paths, Reading(languages or told, config)), folder, trees)
+                languages = languages or detect_languages(paths, config)
+                _clean_and_store(read_pairs(paths, ReadOptions(languages, config)), folder, trees)
             except HeedfulError as error:
                 problems.append(error)
         if len(problems) == len(READINGS):
@@ -70,34 +70,32 @@ def read_corpus(*names: str, trees: bool = False) -> Callable[[Path], None]:
     return read
 
 
-def _learnable(records: "object", folder: Path, trees: bool = False) -> None:
+def _clean_and_store(records: "object", folder: Path, trees: bool = False) -> None:
     """Clean pairs, write them, and read the same ones again."""
-    found: list[Pair] = []
     report = CleaningReport()
-    for pair in clean(records, CleaningConfig(), report, trees=trees):  # type: ignore[arg-type]
-        found.append(pair)
-    report.lines()
-    write_tsv(found, folder / "cleaned.tsv")
-    assert list(cleaned_pairs(folder / "cleaned.tsv")) == found
+    pairs = list(clean_pairs(records, CleaningConfig(), report, trees=trees))  # type: ignore[arg-type]
+    report.summary_lines()
+    write_tsv(pairs, folder / "cleaned.tsv")
+    assert list(read_cleaned_pairs(folder / "cleaned.tsv")) == pairs
     if trees:
-        encoded_sources(examples.tokenizer().source, [pair.read for pair in found])
+        encode_sources(examples.tokenizer().source, [pair.source_with_heads for pair in pairs])
 
 
 def _read_texts(folder: Path) -> None:
-    _learnable(read_texts([folder / "text.txt"]), folder)
+    _clean_and_store(read_plain_text([folder / "text.txt"]), folder)
 
 
-def _read_catalogues(folder: Path) -> None:
-    for found in catalogues(Wanted("en", "fr"), [folder / "locale"]):
-        records = [Record("mo", 1, source, target) for source, target in found.pairs]
-        _learnable(records, folder)
+def _read_catalogs(folder: Path) -> None:
+    for catalog in read_package_catalogs(CatalogSelection("en", "fr"), [folder / "locale"]):
+        records = [PairRecord("mo", 1, source, target) for source, target in catalog.pairs]
+        _clean_and_store(records, folder)
 
 
 def _read_glossary(name: str) -> Callable[[Path], None]:
     def read(folder: Path) -> None:
         glossary = read_glossary(folder / name)
         text = "The dog and the Big Cat cost 50 %."
-        with_inline_terms(text, glossary.terms(text)).encode()
+        insert_inline_terms(text, glossary.find_terms(text)).encode()
 
     return read
 
@@ -106,26 +104,23 @@ def _read_vectors(folder: Path) -> None:
     vectors = read_word_vectors(folder / "vectors")
     assert vectors.matrix.shape == (len(vectors), vectors.dimension)
     assert np.isfinite(vectors.matrix).all()
-    read_word_vectors(folder / "vectors", only={"dog"}, limit=1)
+    read_word_vectors(folder / "vectors", only={"dog"})
 
 
 def _read_links(folder: Path) -> None:
-    check_links({"taught": {"links": str(folder / "links.tsv")}})
+    check_alignments({"guided_attention": {"alignments": str(folder / "links.tsv")}})
 
 
 def _fill(name: str) -> Callable[[Path], None]:
-    """Fill a document; what is written is one again, with nothing left to do but what was skipped."""
+    """Translate a document, and translate the result again."""
 
     def read(folder: Path) -> None:
         source, target = folder / name, folder / f"filled-{name}"
-        for options in (DocumentOptions(), DocumentOptions("all", "comment", "en-fr")):
-            make = recognised(source)
-            if make is None:
-                raise HeedfulError("no document")
-            translate_document(make(source), FakeEngine(), SearchConfig(), target, options, QUIET)
-            again = recognised(target)
-            assert again is not None
-            translate_document(again(target), FakeEngine(), SearchConfig(), folder / "twice", options, QUIET)
+        everything = DocumentOptions(retranslate="all", mark="comment", languages="en-fr")
+        for options in (DocumentOptions(), everything):
+            for original, filled in ((source, target), (target, folder / "twice")):
+                line_options = LineOptions(GenerationConfig())
+                fill_document(open_document(original), UppercaseTranslator(), line_options, filled, options, QUIET)
 
     return read
 
@@ -135,16 +130,19 @@ def _fill(name: str) -> Callable[[Path], None]:
 
 def _written(form: str) -> bytes:
     file = io.BytesIO()
-    pairs = [(fitting(source, form), fitting(target, form)) for source, target in examples.PAIRS]
+    pairs = [
+        (remove_unsupported_characters(source, form), remove_unsupported_characters(target, form))
+        for source, target in examples.PAIRS
+    ]
     WRITERS[form](pairs, file, ("en", "fr"))
     return file.getvalue()
 
 
 def _file(name: str, content: bytes, **others: bytes) -> Callable[[Path], None]:
     def prepare(folder: Path) -> None:
-        for each, data in {name: content, **others}.items():
-            (folder / each).parent.mkdir(parents=True, exist_ok=True)
-            (folder / each).write_bytes(data)
+        for file_name, data in {name: content, **others}.items():
+            (folder / file_name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file_name).write_bytes(data)
 
     return prepare
 
@@ -305,7 +303,7 @@ CORPORA = [
         "program catalogues (MO)",
         "locale/fr/LC_MESSAGES/a.mo",
         _file("locale/fr/LC_MESSAGES/a.mo", _mo()),
-        _read_catalogues,
+        _read_catalogs,
         binary,
     ),
     _simple("plain text", "text.txt", _side(0), _read_texts),

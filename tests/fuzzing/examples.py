@@ -8,18 +8,18 @@ from pathlib import Path
 import torch
 
 import heedful
-from heedful.bundle import Bundle, BundleConfig
-from heedful.corpora.formats import write_tsv
-from heedful.corpora.grammar import generate
-from heedful.inspection.asked import Asked
-from heedful.inspection.record import record
-from heedful.inspection.record_file import save_record
-from heedful.interop.ctranslate2 import converted
-from heedful.interop.marian_export import export_marian
-from heedful.model.config import ModelConfig
-from heedful.model.family import new_model
+from heedful.convert.ctranslate2.cache import get_conversion
+from heedful.convert.marian.exporter import export_marian
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.data.reader import write_tsv
+from heedful.interpret.trace import compute_trace, save_trace
+from heedful.interpret.trace_schema import TraceRequest
+from heedful.model_folder import ModelFolder, ModelFolderConfig
+from heedful.models.config import ModelConfig
+from heedful.models.factory import new_model
 from heedful.progress import Reporter
-from heedful.text.tokenizer import PairTokenizer, TokenizerConfig
+from heedful.tokenization.pair_tokenizer import PairTokenizer
+from heedful.tokenization.tokenizer import TokenizerConfig
 
 SENTENCE = "The dog was too tired."
 PAIRS = [
@@ -32,54 +32,54 @@ RECIPE = b"""
 preset = "tiny"
 
 [tokenizer]
-kind = "bpe"
-vocabulary = 4000
+model_type = "bpe"
+vocab_size = 4000
 
 [model]
-width = 128
+d_model = 128
 heads = 4
-norm = "pre"
+norm_placement = "pre"
 dropout = 0.1
 
 [training]
-updates = 100
-rate = 3e-4
+max_updates = 100
+learning_rate = 3e-4
 precision = "float32"
 
 [cleaning]
-max_ratio = 6.0
+max_length_ratio = 6.0
 
-[search]
-beam = 4
+[generation]
+beam_size = 4
 """
-OVERRIDES = b"""model.width=128
+OVERRIDES = b"""model.d_model=128
 model.heads=4
-tokenizer.kind=bpe
-training.rate=3e-4
-search.beam=5
+tokenizer.model_type=bpe
+training.learning_rate=3e-4
+generation.beam_size=5
 training.precision="float32"
-cleaning={"max_ratio": 3}
+cleaning={"max_length_ratio": 3}
 """
 QUICK = {
     "preset": "demo",
-    "tokenizer": {"vocabulary": 500},
+    "tokenizer": {"vocab_size": 500},
     "model": {
-        "width": 8,
+        "d_model": 8,
         "heads": 2,
-        "feed_forward_width": 8,
+        "d_ff": 8,
         "encoder_layers": 1,
         "decoder_layers": 1,
         "positions": "learned",
-        "longest": 64,
+        "max_length": 64,
     },
     "training": {
-        "updates": 4,
+        "max_updates": 4,
         "validate_every": 2,
         "bleu_sentences": 2,
-        "held_out": 8,
-        "average": 2,
+        "validation_size": 8,
+        "average_checkpoints": 2,
         "threads": 1,
-        "warmup": 2,
+        "warmup_updates": 2,
         "snapshots": 2,
     },
 }
@@ -97,30 +97,30 @@ _KEPT: list[tempfile.TemporaryDirectory[str]] = []
 
 
 @cache
-def tokenizer(kind: str = "bpe") -> PairTokenizer:
+def tokenizer(model_type: str = "bpe") -> PairTokenizer:
     """Of some of the grammar's pairs."""
-    pairs = [(pair.source, pair.target) for pair in generate(60)]
-    settings = TokenizerConfig.checked({"kind": kind, "vocabulary": 400, "joint": True})
+    pairs = [(pair.source, pair.target) for pair in generate_pairs(60)]
+    settings = TokenizerConfig.from_settings({"model_type": model_type, "vocab_size": 400, "joint_vocabulary": True})
     return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
 
 
 @cache
-def bundle() -> Bundle:
+def bundle() -> ModelFolder:
     """A translator of random weights."""
     words = tokenizer()
     shape = {
-        "width": 8,
+        "d_model": 8,
         "heads": 2,
         "encoder_layers": 1,
         "decoder_layers": 1,
-        "feed_forward_width": 8,
-        "source_vocabulary": words.source.size,
-        "target_vocabulary": words.target.size,
+        "d_ff": 8,
+        "source_vocab_size": words.source.vocab_size,
+        "target_vocab_size": words.target.vocab_size,
     }
     torch.manual_seed(3)
-    config = ModelConfig.checked(shape)
-    return Bundle(
-        BundleConfig(languages=("en", "fr"), model=config), words, new_model(config).eval(), "# Card\n"
+    config = ModelConfig.from_settings(shape)
+    return ModelFolder(
+        ModelFolderConfig(languages=("en", "fr"), model=config), words, new_model(config).eval(), "# Card\n"
     )
 
 
@@ -135,7 +135,7 @@ def _model() -> Path:
 def _quick_model() -> Path:
     folder = _workshop() / "converted"
     bundle().save(folder)
-    converted(folder, Bundle.open(folder), "float32")
+    get_conversion(folder, ModelFolder.open(folder), "float32")
     return folder
 
 
@@ -149,7 +149,7 @@ def _marian() -> Path:
 @cache
 def _run() -> Path:
     pairs, folder = _workshop() / "pairs.tsv", _workshop() / "run"
-    write_tsv([(pair.source, pair.target) for pair in generate(60)], pairs)
+    write_tsv([(pair.source, pair.target) for pair in generate_pairs(60)], pairs)
     heedful.train(pairs, folder, languages=("en", "fr"), settings=QUICK, report=Reporter(quiet=True))
     return folder
 
@@ -157,7 +157,7 @@ def _run() -> Path:
 @cache
 def _record() -> Path:
     path = _workshop() / "record.safetensors"
-    save_record(record(bundle(), Asked(source=SENTENCE, beam=2)), path)
+    save_trace(compute_trace(bundle(), TraceRequest(source=SENTENCE, beam_size=2)), path)
     return path
 
 

@@ -9,61 +9,54 @@ from pathlib import Path
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from heedful.bundle import Bundle
-from heedful.commands.distilled import kept_rows
-from heedful.commands.resuming import by_column, by_field, resumed
 from heedful.config import Config
-from heedful.corpora.store import StoreWriter, TokenStore
-from heedful.decoding.config import SearchConfig
-from heedful.engines.lines import WINDOW
-from heedful.engines.native import NativeEngine
-from heedful.inspection.metrics import read_metrics
-from heedful.inspection.record_file import load_record
-from heedful.inspection.snapshots import at_snapshot, snapshots
-from heedful.interop.marian import import_marian
-from heedful.loading import load
-from heedful.model.family import new_model
-from heedful.page.notebook import show
-from heedful.page.packing import packed
-from heedful.page.place import Place, address
-from heedful.page.standalone import standalone
+from heedful.convert.marian.importer import import_marian
+from heedful.data.collate import collate
+from heedful.data.dataset import TokenDataset, TokenDatasetWriter
+from heedful.generation.config import GenerationConfig
+from heedful.inference.bulk import BATCH_LINES, open_resumable
+from heedful.inference.loading import load
+from heedful.inference.translator import Translator
+from heedful.interpret.trace import load_trace
+from heedful.model_folder import ModelFolder
+from heedful.models.factory import new_model
 from heedful.progress import Reporter
-from heedful.server.training import _told
-from heedful.text.tokenizer import PairTokenizer
-from heedful.training.arithmetic import _read as read_arithmetic
-from heedful.training.batch import new_batch
-from heedful.training.checkpoint import averaged_weights, checkpoints, load_checkpoint
-from heedful.training.config import TrainingConfig
-from heedful.training.loop import _kept_metrics
-from heedful.training.preparation import load_prepared
-from heedful.training.run import read_run
-from heedful.training.update import new_optimizer, update
-from tests.fuzzing import examples
-from tests.fuzzing.mutations import (
-    archive,
-    binary,
-    damaged,
-    json_file,
-    lines,
-    safetensors_file,
-    safetensors_metadata,
+from heedful.server.routes.trace import _read_training
+from heedful.tokenization.pair_tokenizer import PairTokenizer
+from heedful.training.checkpoint import (
+    average_weights,
+    list_checkpoints,
+    list_saved_weights,
+    load_checkpoint,
+    load_snapshot,
 )
+from heedful.training.config import TrainingConfig
+from heedful.training.metrics_log import read_metrics, truncate_metrics
+from heedful.training.preparation import load_prepared
+from heedful.training.run import read_compute_config as read_arithmetic
+from heedful.training.run import read_run_description
+from heedful.training.step import new_optimizer, run_update
+from heedful.web.notebook import show
+from heedful.web.standalone import PageView, build_url_fragment, pack_trace, render_standalone_page
+from heedful.workflows.distill import load_rows
+from tests.fuzzing import examples
+from tests.fuzzing.mutations import archive, binary, damaged, json_file, lines, safetensors_file, safetensors_metadata
 from tests.fuzzing.outcomes import Reader
 
 
 class _Silent(Reporter):
     """Says nothing, not even warnings."""
 
-    def warn(self, text: str) -> None:
+    def warning(self, text: str) -> None:
         return
 
 
 SILENT = _Silent(quiet=True)
-SEARCH = SearchConfig(beam=2, extra_length=4)
+SEARCH = GenerationConfig(beam_size=2, max_length_offset=4)
 TEXTS = ("The dog was too tired.", "", "été \U0001f600 \u202e\0 x", ">>fr<< a")
 CHECKPOINT = "training/checkpoints/000000004"
 DATA = "training/data"
-STORE = f"{DATA}/training"
+STORE = f"{DATA}/train"
 JSON_LINE, TSV_LINE = '{{"line": {number}, "text": "a"}}\n', "{number}\ttext\n"
 LAST_METRICS = b'{"update": 2, "epoch": 0.1, "seconds": 0.5, "loss": 3.5, "validation_loss": 3.4}\n'
 
@@ -72,25 +65,25 @@ def _check_tokenizer(tokenizer: PairTokenizer) -> None:
     for side in (tokenizer.source, tokenizer.target):
         for text in TEXTS:
             ids = side.encode(text)
-            assert all(0 <= identity < side.size for identity in ids)
+            assert all(0 <= identity < side.vocab_size for identity in ids)
             side.decode(ids).encode()
-            side.words(ids)
-            side.spans(ids)
+            side.word_ids(ids)
+            side.char_spans(ids)
 
 
 def _read_tokenizer(folder: Path) -> None:
     _check_tokenizer(PairTokenizer.load(folder / "tokenizer.json"))
 
 
-def _check_model(bundle: Bundle) -> None:
+def _check_model(bundle: ModelFolder) -> None:
     """Whatever weights it has, it answers."""
     _check_tokenizer(bundle.tokenizer)
-    found = NativeEngine(bundle).translate([TEXTS[0]], SEARCH)
+    found = Translator.with_pytorch(bundle).translate([TEXTS[0]], SEARCH)
     found[0].text.encode()
 
 
 def _read_model(folder: Path) -> None:
-    _check_model(Bundle.load(folder))
+    _check_model(ModelFolder.load(folder))
 
 
 def _read_converted(folder: Path) -> None:
@@ -108,95 +101,92 @@ def _read_marian_zip(folder: Path) -> None:
 
 def _read_checkpoint(folder: Path) -> None:
     """Back into a model, which then goes on learning."""
-    bundle = Bundle.open(folder)
+    bundle = ModelFolder.open(folder)
     config = TrainingConfig(precision="float32")
     model = new_model(bundle.config.model)
     optimizer = new_optimizer(model, config)
-    [*_, last] = checkpoints(folder / "training" / "checkpoints")
+    [*_, last] = list_checkpoints(folder / "training" / "checkpoints")
     state = load_checkpoint(last, model, optimizer)
     assert isinstance(state.update, int)
-    averaged_weights(checkpoints(folder / "training" / "checkpoints")[-2:])
-    update(model, optimizer, [new_batch([[5, 6]], [[7]])], config, 0.001)
+    average_weights(list_checkpoints(folder / "training" / "checkpoints")[-2:])
+    run_update(model, optimizer, [collate([[5, 6]], [[7]])], config, 0.001)
 
 
 def _read_snapshot(folder: Path) -> None:
-    bundle = Bundle.load(folder)
-    at_snapshot(bundle, folder, next(iter(snapshots(folder))))
+    bundle = ModelFolder.load(folder)
+    load_snapshot(bundle, folder, next(iter(list_saved_weights(folder))))
 
 
 def _write_store(folder: Path) -> None:
-    with StoreWriter(folder / "store", 300, 300) as store:
+    with TokenDatasetWriter(folder / "store", 300, 300) as store:
         for source, target in (([1, 2, 3], [4]), ([], [5, 6]), ([299], [7, 8, 9, 10])):
             store.add(source, target)
 
 
 def _read_store(folder: Path) -> None:
-    store = TokenStore.open(folder / "store")
+    store = TokenDataset.open(folder / "store")
     for number in range(len(store)):
         source, target = store.source(number), store.target(number)
         assert len(source) == store.source_lengths[number]
         assert len(target) == store.target_lengths[number]
-    for lengths, told in (
-        (store.source_lengths, store.summary.source),
-        (store.target_lengths, store.summary.target),
-    ):
+    for lengths, told in ((store.source_lengths, store.summary.source), (store.target_lengths, store.summary.target)):
         assert int(np.sum(lengths)) == told.tokens
-        assert int(max(lengths, default=0)) <= told.longest
+        assert int(max(lengths, default=0)) <= told.max_length
 
 
 def _read_run(folder: Path) -> None:
-    begun = read_run(folder)
-    for part in (*begun.inputs.corpus, *begun.inputs.examination):
+    begun = read_run_description(folder)
+    for part in (*begun.inputs.sources, *begun.inputs.validation_sources):
         part.name.encode("utf-8", "surrogatepass")
     assert begun.threads >= 1
 
 
 def _read_prepared(folder: Path) -> None:
     prepared = load_prepared(folder / DATA)
-    assert isinstance(prepared.model, Config)
+    assert isinstance(prepared.model_config, Config)
     assert prepared.mixture is not None
-    assert len(prepared.mixture.indices(1, 0)) <= 10 * len(prepared.training)
+    assert len(prepared.mixture.indices(1, 0)) <= 10 * len(prepared.dataset)
     for line in prepared.summary:
         line.encode("utf-8", "replace")
 
 
 def _read_arithmetic(folder: Path) -> None:
-    read_arithmetic(folder / "training" / "arithmetic.json")
+    read_arithmetic(folder / "training" / "autotune.json")
 
 
 def _read_metrics(folder: Path) -> None:
     path = folder / "training" / "metrics.jsonl"
-    json.dumps(_told(folder), allow_nan=False)
+    json.dumps(_read_training(folder), allow_nan=False)
     found = read_metrics(path)
     assert found
-    _kept_metrics(path, 3)
+    truncate_metrics(path, 3)
 
 
 def _read_record(folder: Path) -> None:
     """Read it, and draw the page around it."""
     path = folder / "record.safetensors"
-    found = load_record(path)
+    found = load_trace(path)
     show(path)._repr_html_()
-    url = address(Place(), found.manifest)
-    standalone(packed(found, url), url).encode()
+    url = build_url_fragment(PageView(), found.manifest)
+    render_standalone_page(pack_trace(found, url), url).encode()
 
 
 def _read_bulk(name: str, line: str) -> Callable[[Path], None]:
     """Go on with what was translated; the file that is not damaged was moved away by the time before."""
-    number = by_field if name.endswith(".jsonl") else by_column
+    number = "jsonl" if name.endswith(".jsonl") else "tsv"
 
     def read(folder: Path) -> None:
         for file, content in _bulk_files(name, line).items():
             if not (folder / file).exists():
                 (folder / file).write_bytes(content)
-        with resumed(folder / name, {"model": "m"}, number, SILENT) as (_, done):
+        with open_resumable(folder / name, {"model": "m"}, number, SILENT) as (_, done):
             assert done >= 0
 
     return read
 
 
 def _bulk_files(name: str, line: str) -> dict[str, bytes]:
-    text = "".join(line.format(number=number) for number in range(1, 2 * WINDOW))
+    text = "".join(line.format(number=number) for number in range(1, 2 * BATCH_LINES))
     return {f"{name}.partial": text.encode(), f"{name}.partial.json": b'{"model": "m"}'}
 
 
@@ -212,7 +202,7 @@ def _bulk(name: str, file: str, line: str, *fragments: bytes) -> Reader:
 
 
 def _read_rows(folder: Path) -> None:
-    for row in kept_rows(folder) or []:
+    for row in load_rows(folder) or []:
         assert isinstance(row.name, str)
 
 
@@ -278,9 +268,7 @@ _store = _of("token store", _write_store, _read_store)
 
 MODELS = [
     *(
-        Reader(
-            f"tokenizer: {kind}", "tokenizer.json", _write_tokenizer(kind), _read_tokenizer, json_file, slow=2
-        )
+        Reader(f"tokenizer: {kind}", "tokenizer.json", _write_tokenizer(kind), _read_tokenizer, json_file, slow=2)
         for kind in ("bpe", "unigram", "word", "character")
     ),
     _model("config.json", json_file, 4),
@@ -294,27 +282,22 @@ MODELS = [
     _marian("model.safetensors", safetensors_file, 4),
     Reader("MarianMT: zip", "model.zip", _write_zip, _read_marian_zip, _archives, slow=8),
     Reader(
-        "MarianMT: pytorch_model.bin",
-        "pytorch_model.bin",
-        examples.old_marian_folder,
-        _read_marian,
-        binary,
-        slow=8,
+        "MarianMT: pytorch_model.bin", "pytorch_model.bin", examples.old_marian_folder, _read_marian, binary, slow=8
     ),
-    _converted("ctranslate2/float32/heedful.json", json_file, 40),
+    _converted("ctranslate2/float32/conversion.json", json_file, 40),
     _converted("ctranslate2/float32/config.json", json_file, 40),
     _converted("ctranslate2/float32/shared_vocabulary.json", json_file, 40),
     _converted("ctranslate2/float32/model.bin", binary, 40),
-    _checkpoint(f"{CHECKPOINT}/state.json", json_file, 4),
+    _checkpoint(f"{CHECKPOINT}/trainer_state.json", json_file, 4),
     _checkpoint(f"{CHECKPOINT}/weights.safetensors", safetensors_file, 4),
     _checkpoint(f"{CHECKPOINT}/optimizer.safetensors", safetensors_file, 4),
-    _store("store/store.json", json_file),
+    _store("store/dataset.json", json_file),
     _store("store/source.ids", binary),
     _store("store/source.offsets", binary),
     _store("store/target.offsets", binary),
     Reader("run: run.json", "training/run.json", examples.run_folder, _read_run, json_file),
     Reader(
-        "run: prepared.json", f"{DATA}/prepared.json", examples.run_folder, _read_prepared, json_file, slow=4
+        "run: preprocessed.json", f"{DATA}/preprocessed.json", examples.run_folder, _read_prepared, json_file, slow=4
     ),
     Reader(
         "run: validation.tsv",
@@ -324,9 +307,7 @@ MODELS = [
         lambda seeds: lines(seeds, [b"\t"]),
         slow=4,
     ),
-    Reader(
-        "run: arithmetic.json", "training/arithmetic.json", examples.run_folder, _read_arithmetic, json_file
-    ),
+    Reader("run: autotune.json", "training/autotune.json", examples.run_folder, _read_arithmetic, json_file),
     Reader("run: metrics.jsonl", "training/metrics.jsonl", examples.run_folder, _read_metrics, _metrics),
     Reader(
         "snapshot",
@@ -336,9 +317,7 @@ MODELS = [
         safetensors_file,
         slow=4,
     ),
-    Reader(
-        "record: header", "record.safetensors", examples.record_file, _read_record, safetensors_file, slow=8
-    ),
+    Reader("record: header", "record.safetensors", examples.record_file, _read_record, safetensors_file, slow=8),
     Reader(
         "record: manifest",
         "record.safetensors",
@@ -347,15 +326,7 @@ MODELS = [
         lambda seeds: safetensors_metadata(seeds, "heedful"),
         slow=8,
     ),
-    _bulk(
-        "partial JSONL",
-        "out.jsonl.partial",
-        JSON_LINE,
-        b"{}\n",
-        b"[]\n",
-        b'{"line": []}\n',
-        b'{"line": 1e999}\n',
-    ),
+    _bulk("partial JSONL", "out.jsonl.partial", JSON_LINE, b"{}\n", b"[]\n", b'{"line": []}\n', b'{"line": 1e999}\n'),
     _bulk("partial TSV", "out.tsv.partial", TSV_LINE, b"\t", b"-5\ta\n", b"999999999\ta\n"),
     _bulk("mark", "out.tsv.partial.json", TSV_LINE),
     Reader("distillation: report.json", "report.json", _write_rows, _read_rows, json_file),

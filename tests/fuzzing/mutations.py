@@ -102,9 +102,7 @@ def _damaged(draw: DrawFn, data: bytes, fragments: Sequence[bytes] = ()) -> byte
 
 def noise(fragments: Sequence[bytes] = HOSTILE) -> SearchStrategy[bytes]:
     """Bytes, or fragments of a format without its order."""
-    return st.binary(max_size=300) | st.lists(st.sampled_from([*fragments, *HOSTILE]), max_size=12).map(
-        b"".join
-    )
+    return st.binary(max_size=300) | st.lists(st.sampled_from([*fragments, *HOSTILE]), max_size=12).map(b"".join)
 
 
 def lines(seeds: Sequence[bytes], fragments: Sequence[bytes]) -> SearchStrategy[bytes]:
@@ -182,10 +180,7 @@ def json_file(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:
 
 def safetensors_file(seeds: Sequence[bytes]) -> SearchStrategy[bytes]:
     """Files of tensors whose header lies, or whose bytes are damaged."""
-    headers, numbers = (
-        st.sampled_from(seeds).flatmap(_changed_header),
-        st.sampled_from(seeds).flatmap(_numbers),
-    )
+    headers, numbers = (st.sampled_from(seeds).flatmap(_changed_header), st.sampled_from(seeds).flatmap(_numbers))
     return headers | headers | numbers | damaged(seeds) | noise()
 
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from heedful.engines.native import NativeEngine
 from heedful.errors import HeedfulError
+from heedful.inference.translator import Translator
 from tests.fuzzing import examples
 from tests.fuzzing.mutations import damaged, json_file, noise
 from tests.fuzzing.outcomes import Reader
-from tests.server.serving import ask, served
+from tests.server.server_process import ask, served
 
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=x"
@@ -50,23 +50,15 @@ POSTS: dict[str, tuple[dict[str, object], ...]] = {
         {"q": ["a", "<b>b</b>"], "source": "auto", "target": "fr", "format": "html"},
     ),
     "/detect": ({"q": "The dog."},),
-    "/v2/translate": (
-        {"text": ["The dog."], "source_lang": "EN", "target_lang": "FR", "tag_handling": "html"},
-    ),
+    "/v2/translate": ({"text": ["The dog."], "source_lang": "EN", "target_lang": "FR", "tag_handling": "html"},),
     "/api/translate": (
         {"text": "The dog.", "source": "en", "target": "fr", "n_best": 2, "alignments": True, "tokens": True},
-        {
-            "text": ["a", "b"],
-            "source": "en",
-            "target": "fr",
-            "prefix": ["Le", ""],
-            "glossary": {"dog": "chien"},
-        },
+        {"text": ["a", "b"], "source": "en", "target": "fr", "prefix": ["Le", ""], "glossary": {"dog": "chien"}},
         {"text": "The dog.", "source": "en", "target": "fr", "stream": True},
     ),
     "/api/alternatives": ({"text": "The dog.", "source": "en", "target": "fr", "prefix": "Le"},),
     "/api/trace": (
-        {"source": "The dog.", "beam": 2, "off": ["cross.0.1"], "hidden": [1], "prefix_ids": [5]},
+        {"source": "The dog.", "beam_size": 2, "ablated_heads": ["cross.0.1"], "masked_source": [1], "prefix_ids": [5]},
         {"source": "The dog.", "target": "Le chien.", "temperature": 0.5},
         {"source": "The dog.", "seed": 3, "top_k": 4, "top_p": 0.9},
     ),
@@ -89,13 +81,13 @@ def _server() -> str:
     stack = ExitStack()
     threading._register_atexit(stack.close)  # type: ignore[attr-defined]  # before threads are waited for
     folder = examples._model()
-    return stack.enter_context(served(NativeEngine(examples.bundle()), folder=folder)).address
+    return stack.enter_context(served(Translator.with_pytorch(examples.bundle()), folder=folder)).address
 
 
 @cache
 def _trace() -> str:
-    found: str = ask(_server(), "/api/trace", {"source": "The dog."}).json["id"]
-    return found
+    result: str = ask(_server(), "/api/trace", {"source": "The dog."}).json["id"]
+    return result
 
 
 def _read(folder: Path) -> None:
@@ -155,9 +147,7 @@ def _pieces(connection: socket.socket, patience: float) -> Iterator[bytes]:
 
 
 def _request(method: str, path: bytes, kind: str, body: bytes) -> bytes:
-    head = (
-        f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\nContent-Type: {kind}\r\n\r\n"
-    )
+    head = f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\nContent-Type: {kind}\r\n\r\n"
     return method.encode() + b" " + path + b" HTTP/1.1\r\n" + head.encode("latin-1") + body
 
 
@@ -169,12 +159,8 @@ def _posts(draw: DrawFn, path: str, bodies: SearchStrategy[bytes], usual: str) -
 
 
 def _query() -> SearchStrategy[bytes]:
-    odd = st.sampled_from(
-        [b"%", b"%ff", b"%00", b"=", b"&", b"+", b"?", b"a", b"9" * 400, b"-1", b"%ED%A0%80"]
-    )
-    known = st.sampled_from(
-        [b"model", b"names", b"row", b"kind", b"layer", b"step", b"q", b"source", b"target"]
-    )
+    odd = st.sampled_from([b"%", b"%ff", b"%00", b"=", b"&", b"+", b"?", b"a", b"9" * 400, b"-1", b"%ED%A0%80"])
+    known = st.sampled_from([b"model", b"names", b"row", b"kind", b"layer", b"step", b"q", b"source", b"target"])
     return st.lists(odd | known, max_size=8).map(lambda parts: b"?" + b"".join(parts))
 
 
@@ -201,12 +187,7 @@ def _uploads(_: Sequence[bytes]) -> SearchStrategy[bytes]:
 def _raw(_: Sequence[bytes]) -> SearchStrategy[bytes]:
     """Requests damaged anywhere, their first lines and headers too."""
     whole = [_first(path) for path in POSTS]
-    fragments = [
-        b"\r\n",
-        b"Content-Length: 5\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"Expect: 100-continue\r\n",
-    ]
+    fragments = [b"\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n"]
     return damaged(whole, fragments)
 
 

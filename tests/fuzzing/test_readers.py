@@ -17,20 +17,21 @@ from heedful.errors import HeedfulError
 from tests.fuzzing.mutations import damaged
 from tests.fuzzing.outcomes import HangError, OutsideError, Reader, in_time, outcome
 from tests.fuzzing.readers import READERS
-from tests.fuzzing.trying import try_all, try_some
+from tests.fuzzing.runner import try_all, try_some
 
 EXAMPLES = int(os.environ.get("HEEDFUL_FUZZ_EXAMPLES", "60"))
 LEAST = 8
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
-def test_whatever_it_is_given(reader: Reader, tmp_path: Path) -> None:
+@pytest.mark.long
+def test_reader_with_mutated_input_raises_only_known_errors(reader: Reader, tmp_path: Path) -> None:
     examples = max(LEAST, EXAMPLES // reader.slow)
     tally = try_some(reader, tmp_path / "folder", examples)
     assert tally.inputs >= examples
 
 
-def test_names_tell_readers_apart() -> None:
+def test_reader_names_are_unique() -> None:
     assert len({reader.name for reader in READERS}) == len(READERS)
 
 
@@ -86,7 +87,7 @@ def connects(folder: Path) -> None:
         (connects, OutsideError),
     ],
 )
-def test_crashes_are_found(read: object, crash: type[BaseException], tmp_path: Path) -> None:
+def test_campaign_reports_crash(read: object, crash: type[BaseException], tmp_path: Path) -> None:
     reader, folder = broken(read), tmp_path / "folder"
     tally = try_all(reader, folder, 20)
     assert tally.crashed == 20 - tally.accepted - tally.refused >= 15
@@ -95,6 +96,6 @@ def test_crashes_are_found(read: object, crash: type[BaseException], tmp_path: P
         outcome(reader, folder, b"other")
 
 
-def test_a_hang_is_found() -> None:
+def test_campaign_reports_hang() -> None:
     with pytest.raises(HangError), in_time(0.1):
         time.sleep(10)

@@ -1,4 +1,4 @@
-"""One real server for all tests that only ask it things, and what its model says offline."""
+"""One real server for all tests that only send requests, and the translator of its model."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import heedful
-from heedful.engines.segmented import SegmentedEngine
-from tests.server.serving import serve_process
+from heedful.inference.translator import Translator
+from tests.server.server_process import serve_process
 
 
 @pytest.fixture(scope="session")
-def engine(quick_model: Path) -> SegmentedEngine:
+def engine(quick_model: Path) -> Translator:
     """The model of the server, offline."""
     return heedful.load(quick_model, engine="pytorch", device="cpu")
 

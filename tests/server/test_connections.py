@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.server.engines import FakeEngine
-from tests.server.serving import Running, ask, served, wait_until
+from tests.server.fake_translators import FakeTranslator
+from tests.server.server_process import Running, ask, served, wait_until
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 KEY = "s3cret-key"
@@ -24,13 +24,13 @@ def connected(running: Running) -> Iterator[socket.socket]:
 
 def all_from(connection: socket.socket) -> bytes:
     """What comes until the server hangs up."""
-    found = b""
+    result = b""
     try:
         while chunk := connection.recv(65_536):
-            found += chunk
+            result += chunk
     except ConnectionError:
         pass
-    return found
+    return result
 
 
 def post(path: str, length: int, *headers: str) -> bytes:
@@ -49,34 +49,34 @@ def send_on(connection: socket.socket) -> None:
         time.sleep(0.02)
 
 
-class TestHead:
-    def test_one_that_never_comes(self) -> None:
-        with served(FakeEngine(), head_seconds=0.3) as running, connected(running) as connection:
+class TestHeader:
+    def test_header_missing_closes_connection(self) -> None:
+        with served(FakeTranslator(), header_timeout_seconds=0.3) as running, connected(running) as connection:
             assert all_from(connection) == b""
 
-    def test_one_byte_at_a_time(self) -> None:
-        with served(FakeEngine(), head_seconds=0.5) as running, connected(running) as connection:
+    def test_header_slow_closes_connection(self) -> None:
+        with served(FakeTranslator(), header_timeout_seconds=0.5) as running, connected(running) as connection:
             connection.settimeout(0.02)
-            ends, found = time.monotonic() + 20, b""
-            while not found:
+            ends, result = time.monotonic() + 20, b""
+            while not result:
                 assert time.monotonic() < ends, "it may go on for ever"
                 connection.sendall(b"G")
                 try:
-                    found = connection.recv(1000)
+                    result = connection.recv(1000)
                 except TimeoutError:
                     continue
-            assert found.startswith(b"HTTP/1.1 408 ")
-            assert b"Connection: close" in found
+            assert result.startswith(b"HTTP/1.1 408 ")
+            assert b"Connection: close" in result
 
-    def test_the_second_of_a_connection(self) -> None:
-        with served(FakeEngine(), head_seconds=0.3) as running, connected(running) as connection:
+    def test_header_of_second_request_times_out(self) -> None:
+        with served(FakeTranslator(), header_timeout_seconds=0.3) as running, connected(running) as connection:
             connection.sendall(HEAD)
             assert first_line(connection) == b"HTTP/1.1 200 OK"
             connection.sendall(b"GET /hea")
             assert b"HTTP" not in all_from(connection)  # only the end of the first answer
 
-    def test_requests_in_good_time_share_a_connection(self) -> None:
-        with served(FakeEngine(), head_seconds=0.5) as running:
+    def test_requests_in_time_share_connection(self) -> None:
+        with served(FakeTranslator(), header_timeout_seconds=0.5) as running:
             connection = http.client.HTTPConnection(running.address.removeprefix("http://"), timeout=20)
             for _ in range(3):
                 connection.request("GET", "/health")
@@ -86,15 +86,15 @@ class TestHead:
                 time.sleep(0.3)
             connection.close()
 
-    def test_work_may_take_longer(self) -> None:
-        engine = FakeEngine(0.6)
-        with served(engine, head_seconds=0.2, body_seconds=0.2) as running:
+    def test_long_translation_keeps_connection(self) -> None:
+        engine = FakeTranslator(0.6)
+        with served(engine, header_timeout_seconds=0.2, body_timeout_seconds=0.2) as running:
             answer = ask(running.address, "/translate", {"q": "slow", "source": "en", "target": "fr"})
             assert answer.json == {"translatedText": "SLOW"}
 
-    def test_a_body_that_is_refused_and_goes_on(self) -> None:
+    def test_rejected_body_that_continues_closes_connection(self) -> None:
         with (
-            served(FakeEngine(), head_seconds=0.3, api_keys=(KEY,)) as running,
+            served(FakeTranslator(), header_timeout_seconds=0.3, api_keys=(KEY,)) as running,
             connected(running) as connection,
         ):
             connection.sendall(post("/translate", 10**9, "Authorization: Bearer wrong"))
@@ -104,33 +104,33 @@ class TestHead:
 
 
 class TestBody:
-    def test_one_that_does_not_come(self) -> None:
-        with served(FakeEngine(), body_seconds=0.3) as running, connected(running) as connection:
+    def test_body_missing_returns_408(self) -> None:
+        with served(FakeTranslator(), body_timeout_seconds=0.3) as running, connected(running) as connection:
             connection.sendall(post("/translate", 10) + b"{")
-            found = all_from(connection)
-            assert found.startswith(b"HTTP/1.1 408 ")
-            assert b"took too long to arrive" in found
+            result = all_from(connection)
+            assert result.startswith(b"HTTP/1.1 408 ")
+            assert b"did not arrive in time" in result
             assert running.state.in_flight == 0
 
     @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
-    def test_it_is_not_read_where_nothing_is_asked(self, path: str) -> None:
-        with served(FakeEngine(), head_seconds=0.3) as running, connected(running) as connection:
+    def test_body_of_unthrottled_path_is_not_read(self, path: str) -> None:
+        with served(FakeTranslator(), header_timeout_seconds=0.3) as running, connected(running) as connection:
             connection.sendall(post(path, 10**12).replace(b"POST", b"GET"))
             assert first_line(connection) == b"HTTP/1.1 200 OK"
             with pytest.raises(ConnectionError):
                 send_on(connection)
 
-    def test_a_small_one_does_no_harm_there(self) -> None:
-        with served(FakeEngine()) as running:
+    def test_body_of_health_request_is_ignored(self) -> None:
+        with served(FakeTranslator()) as running:
             assert ask(running.address, "/health", {"some": "body"}, method="GET").status == 200
 
     @pytest.mark.parametrize("chunked", [False, True])
-    def test_far_too_much_ends_the_connection(self, chunked: bool) -> None:
+    def test_body_far_over_limit_closes_connection(self, chunked: bool) -> None:
         """Just so much more than the limit is thrown away; beyond it nothing is awaited."""
         limit = 1000
         border = 8 * limit  # as guard.DISCARDED says
         kind = "Transfer-Encoding: chunked" if chunked else "Accept: */*"
-        with served(FakeEngine(), max_body_bytes=limit, body_seconds=20) as running:
+        with served(FakeTranslator(), max_body_bytes=limit, body_timeout_seconds=20) as running:
             for size, closed in ((border, False), (border + 1, True)):
                 head = post("/translate", size, kind)
                 sent = b"a" * size
@@ -139,9 +139,9 @@ class TestBody:
                     sent = b"%x\r\n%s\r\n" % (size, sent) + (b"" if closed else b"0\r\n\r\n")
                 with connected(running) as connection:
                     connection.sendall(head if closed and not chunked else head + sent)
-                    found = connection.recv(65_536)
-                    assert found.startswith(b"HTTP/1.1 413 ")
-                    assert (b"connection: close" in found.lower()) == closed
+                    result = connection.recv(65_536)
+                    assert result.startswith(b"HTTP/1.1 413 ")
+                    assert (b"connection: close" in result.lower()) == closed
                     if closed:
                         assert b"\r\n" not in all_from(connection)
 
@@ -157,24 +157,24 @@ class TestKeys:
             ("/api/translate", "Accept: */*"),
         ],
     )
-    def test_a_wrong_one_is_refused_before_the_body(self, path: str, header: str) -> None:
-        with served(FakeEngine(), api_keys=(KEY,)) as running, connected(running) as connection:
+    def test_wrong_key_rejected_before_body(self, path: str, header: str) -> None:
+        with served(FakeTranslator(), api_keys=(KEY,)) as running, connected(running) as connection:
             connection.sendall(post(path, 10, header))
             assert first_line(connection) == b"HTTP/1.1 403 Forbidden"
 
     @pytest.mark.parametrize(
         ("path", "header"), [("/translate", "Accept: */*"), ("/translate", f"Authorization: Bearer {KEY}")]
     )
-    def test_else_the_body_is_awaited(self, path: str, header: str) -> None:
-        settings = {"api_keys": (KEY,), "body_seconds": 0.3}
-        with served(FakeEngine(), **settings) as running, connected(running) as connection:
+    def test_possible_key_in_body_waits_for_body(self, path: str, header: str) -> None:
+        settings = {"api_keys": (KEY,), "body_timeout_seconds": 0.3}
+        with served(FakeTranslator(), **settings) as running, connected(running) as connection:
             connection.sendall(post(path, 10, header))
             assert first_line(connection) == b"HTTP/1.1 408 Request Timeout"
 
 
-def test_the_most_silent_of_too_many_makes_room() -> None:
+def test_too_many_connections_close_the_most_idle() -> None:
     with (
-        served(FakeEngine(), max_connections=3, head_seconds=60) as running,
+        served(FakeTranslator(), max_connections=3, header_timeout_seconds=60) as running,
         connected(running) as first,
         connected(running) as second,
         connected(running) as third,
@@ -186,21 +186,21 @@ def test_the_most_silent_of_too_many_makes_room() -> None:
             assert first_line(connection) == b"HTTP/1.1 200 OK"
 
 
-def test_those_at_work_do_not_make_room() -> None:
-    engine = FakeEngine()
+def test_too_many_connections_keep_busy_ones() -> None:
+    engine = FakeTranslator()
     with served(engine, max_connections=1) as running, connected(running) as first:
         engine.gate.clear()
-        asked = b'{"q": "hello", "source": "en", "target": "fr"}'
-        first.sendall(post("/translate", len(asked), "Content-Type: application/json") + asked)
-        wait_until(lambda: ["hello"] in engine.calls)
+        body = b'{"q": "hello", "source": "en", "target": "fr"}'
+        first.sendall(post("/translate", len(body), "Content-Type: application/json") + body)
+        wait_until(lambda: ["hello"] in engine.batches)
         with connected(running) as second:
             assert all_from(second) == b""
         engine.gate.set()
         assert first_line(first) == b"HTTP/1.1 200 OK"
 
 
-def test_an_answer_that_nobody_reads() -> None:
-    with served(FakeEngine(), read_seconds=0.3) as running, connected(running) as connection:
+def test_unread_response_closes_connection() -> None:
+    with served(FakeTranslator(), write_timeout_seconds=0.3) as running, connected(running) as connection:
         name = running.state.files.put(b"a" * 50_000_000, "text/plain", "a.txt", ".txt")
         connection.sendall(f"GET /download_file/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         wait_until(lambda: running.state.in_flight == 1)

@@ -1,4 +1,4 @@
-"""A minute of ten times too many clients of the real command: nothing wrong, grown or lost."""
+"""One minute of tenfold overload of the real command: correct responses, flat memory, nothing lost."""
 
 import re
 import signal
@@ -16,9 +16,9 @@ from statistics import median
 import pytest
 
 import heedful
-from heedful.corpora.grammar import generate
-from heedful.loading import EngineName
-from tests.server.serving import Answer, ServeProcess, ask, serve_process
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.inference.loading import EngineName
+from tests.server.server_process import Answer, ServeProcess, ask, serve_process
 
 FITTING = 6
 """Clients whose sentences fill the queue."""
@@ -29,7 +29,7 @@ GROWTH = 1.25
 """Memory at the end over memory after warming up."""
 QUICK = 1.0
 """Seconds in which half of the refusals must have come; the clients keep the machine busy too."""
-ALL = [pair.source for pair in generate(2040)]
+ALL = [pair.source for pair in generate_pairs(2040)]
 SENTENCES, BEFORE, AFTER = ALL[:2000], ALL[2000:2020], ALL[2020:]
 """Of the crowd, and of one client that is alone before it and after it."""
 
@@ -39,7 +39,7 @@ class Seen:
     """What a client has seen of one request."""
 
     text: str
-    begun: float
+    started_at: float
     seconds: float
     answer: Answer | None
     """None if the connection broke."""
@@ -50,12 +50,12 @@ class Seen:
 
 
 def translate(address: str, text: str) -> Seen:
-    begun = time.monotonic()
+    started_at = time.monotonic()
     try:
         answer = ask(address, "/translate", {"q": text, "source": "en", "target": "fr"})
     except (OSError, HTTPException):
         answer = None
-    return Seen(text, begun, time.monotonic() - begun, answer)
+    return Seen(text, started_at, time.monotonic() - started_at, answer)
 
 
 @contextmanager
@@ -76,45 +76,45 @@ def crowd(address: str) -> Iterator[list[Seen]]:
             yield seen
         finally:
             stop.set()
-    for each in clients:
-        each.result()
+    for item in clients:
+        item.result()
 
 
 def resident(process: ServeProcess) -> float:
     """Memory of the process, in MiB."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process.process.pid}/status").read_text())
-    assert found
-    return int(found[1]) / 1024
+    outcome = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process.process.pid}/status").read_text())
+    assert outcome
+    return int(outcome[1]) / 1024
 
 
 def check(seen: Sequence[Seen], expected: dict[str, str]) -> None:
     """Each answer is the translation of its own sentence, or a refusal that says when to come again."""
-    for each in seen:
-        assert each.answer, "the connection broke"
-        if each.status == 200:
-            assert each.answer.json == {"translatedText": expected[each.text]}
+    for item in seen:
+        assert item.answer, "the connection broke"
+        if item.status == 200:
+            assert item.answer.json == {"translatedText": expected[item.text]}
         else:
-            assert each.status == 503
-            assert each.answer.error
-            assert 1 <= int(each.answer.headers["retry-after"]) <= 60
+            assert item.status == 503
+            assert item.answer.error
+            assert 1 <= int(item.answer.headers["retry-after"]) <= 60
 
 
 def seconds(seen: Sequence[Seen], status: int) -> list[float]:
-    return sorted(each.seconds for each in seen if each.status == status)
+    return sorted(item.seconds for item in seen if item.status == status)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from /proc")
 @pytest.mark.parametrize("name", ["pytorch", "ctranslate2"])
-def test_a_minute_of_overload(quick_model: Path, name: EngineName) -> None:
+def test_overload_one_minute_stays_correct(quick_model: Path, name: EngineName) -> None:
     if name != "pytorch":
         pytest.importorskip(name)
     engine = heedful.load(quick_model, engine=name, device="cpu")
-    expected = {text: found.text for text, found in zip(ALL, engine.translate(ALL), strict=True)}
-    tokens = max(len(engine.bundle.tokenizer.source.encode(text)) + 1 for text in ALL)
+    expected = {text: outcome.text for text, outcome in zip(ALL, engine.translate(ALL), strict=True)}
+    tokens = max(len(engine.model_folder.tokenizer.source.encode(text)) + 1 for text in ALL)
     limits = {
-        "queue_tokens": FITTING * tokens,
-        "batch_tokens": FITTING * tokens // 2,
+        "max_queue_tokens": FITTING * tokens,
+        "max_batch_tokens": FITTING * tokens // 2,
         "cache_entries": 50,  # full after warming up, and of no use: all sentences come in turn
     }
     words = [word for limit in limits for word in ("--set", f"server.{limit}={limits[limit]}")]
@@ -134,7 +134,7 @@ def test_a_minute_of_overload(quick_model: Path, name: EngineName) -> None:
             process.process.send_signal(signal.SIGTERM)
             status = process.process.wait(60)
     answered, refused = seconds(seen, 200), seconds(seen, 503)
-    drained = [each for each in last if each.begun < signalled <= each.begun + each.seconds]
+    drained = [item for item in last if item.started_at < signalled <= item.started_at + item.seconds]
     print(
         f"\n{name}: {len(answered)} answered (median {median(answered):.3f} s), {len(refused)} refused "
         f"(median {median(refused):.3f} s, 99 % within {refused[len(refused) * 99 // 100]:.3f} s); memory "
@@ -151,4 +151,4 @@ def test_a_minute_of_overload(quick_model: Path, name: EngineName) -> None:
     assert status == 0
     assert process.output.endswith("stopped\n")
     assert seconds(drained, 200)
-    check([each for each in last if each.answer or each.begun < signalled], expected)
+    check([item for item in last if item.answer or item.started_at < signalled], expected)

@@ -14,11 +14,11 @@ import pytest
 import requests
 from hypothesis import HealthCheck, given, settings
 
-from heedful.engines.segmented import SegmentedEngine
-from heedful.server.models import PlainModel
-from tests.inspection.models import new_bundle
-from tests.server.engines import FakeEngine
-from tests.server.serving import ask, served
+from heedful.inference.translator import Translator
+from heedful.server.model_registry import ServedLanguageModel
+from tests.interpret.small_models import new_model_folder
+from tests.server.fake_translators import FakeTranslator
+from tests.server.server_process import ask, served
 
 OPERATIONS = [
     ("GET", "/languages"),
@@ -49,7 +49,7 @@ INSIDE = [
     ("POST", "/api/fill"),
 ]
 """These need a real model."""
-CAN_BE_WRONG = [INSIDE[place] for place in (1, 2, 3, 4, 7, 8)]
+CAN_BE_WRONG = [INSIDE[index] for index in (1, 2, 3, 4, 7, 8)]
 EXAMPLES = 20
 """Requests of each operation and mode ..."""
 SLOW = {"/api/trace/{name}/page": 4}
@@ -65,7 +65,7 @@ EXPECTED = {
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """A server of two directions whose engine takes no time."""
-    with served(FakeEngine(), FakeEngine(languages=("fr", "en"))) as running:
+    with served(FakeTranslator(), FakeTranslator(languages=("fr", "en"))) as running:
         yield running.address
 
 
@@ -74,12 +74,12 @@ def description(address: str) -> Any:
     """The description; for our own routes with the languages that there are, or no request would get far."""
     import schemathesis
 
-    found = ask(address, "/openapi.json").json
+    result = ask(address, "/openapi.json").json
     for path in ("/api/translate", "/api/alternatives"):
-        body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+        body = result["paths"][path]["post"]["requestBody"]["content"]["application/json"]
         for name in ("source", "target"):
             body["schema"]["properties"][name]["enum"] = ["en", "fr"]
-    return schemathesis.openapi.from_dict(found)
+    return schemathesis.openapi.from_dict(result)
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +89,9 @@ def session() -> Iterator[requests.Session]:
         yield session
 
 
-def test_all_operations_are_tried(address: str) -> None:
+def test_schema_lists_all_operations(address: str) -> None:
     paths = ask(address, "/openapi.json").json["paths"]
-    assert sorted([*OPERATIONS, *INSIDE]) == sorted(
-        (method.upper(), path) for path in paths for method in paths[path]
-    )
+    assert sorted([*OPERATIONS, *INSIDE]) == sorted((method.upper(), path) for path in paths for method in paths[path])
 
 
 POSTS = [operation for operation in OPERATIONS if operation[0] == "POST"]
@@ -106,7 +104,8 @@ POSTS = [operation for operation in OPERATIONS if operation[0] == "POST"]
         *(("negative", *operation) for operation in POSTS),  # nothing of the others can be wrong
     ],
 )
-def test_answers_are_as_described(
+@pytest.mark.long
+def test_responses_match_schema(
     address: str, description: Any, session: requests.Session, mode: str, method: str, path: str
 ) -> None:
     """Requests that fit the description, and requests that do not."""
@@ -146,7 +145,7 @@ def statuses_of(address: str, operation: Any, session: requests.Session, mode: s
     return statuses
 
 
-def test_all_answers_are_described(address: str) -> None:
+def test_schema_describes_all_responses(address: str) -> None:
     for path, methods in ask(address, "/openapi.json").json["paths"].items():
         [operation] = methods.values()
         for status, response in operation["responses"].items():
@@ -158,9 +157,12 @@ def test_all_answers_are_described(address: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def inside(engine: SegmentedEngine, quick_model: Path) -> Iterator[str]:
+def inside(engine: Translator, quick_model: Path) -> Iterator[str]:
     """A server of a model that has heads."""
-    plain = [PlainModel(Path(family), new_bundle("bpe", family=family)) for family in ("language", "mask")]
+    plain = [
+        ServedLanguageModel(Path(family), new_model_folder("bpe", architecture=family))
+        for family in ("causal_lm", "masked_lm")
+    ]
     with served(engine, folder=quick_model, plain=plain) as running:
         yield running.address
 
@@ -170,22 +172,22 @@ def inside_description(inside: str) -> Any:
     """The description, with what there is in this model and in one trace of it."""
     import schemathesis
 
-    found = ask(inside, "/openapi.json").json
-    question = found["paths"]["/api/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    result = ask(inside, "/openapi.json").json
+    question = result["paths"]["/api/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     question["properties"] |= {
         "source": {"enum": ["The dog was too tired.", "The dog was too tired. It was late.", "dog"]},
         "model": {"enum": ["", "en-fr"]},
         "segment": {"type": "integer", "minimum": 0, "maximum": 1},
         "checkpoint": {"enum": [None, *ask(inside, "/api/models").json[0]["checkpoints"]]},
-        "off": {"type": "array", "items": {"enum": ["encoder.0.1", "decoder.0.0", "cross.0.1"]}},
-        "hidden": {"type": "array", "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 6}},
+        "ablated_heads": {"type": "array", "items": {"enum": ["encoder.0.1", "decoder.0.0", "cross.0.1"]}},
+        "masked_source": {"type": "array", "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 6}},
         "prefix_ids": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 90}},
     }
-    for path, name in (("/api/generate", "language"), ("/api/fill", "mask")):
-        body = found["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    for path, name in (("/api/generate", "causal_lm"), ("/api/fill", "masked_lm")):
+        body = result["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
         body["properties"] |= {"text": {"enum": ["The __", "__ dog"]}, "model": {"enum": ["", name]}}
-        if "longest" in body["properties"]:
-            body["properties"]["longest"] = {"type": "integer", "minimum": 9, "maximum": 20}
+        if "max_length" in body["properties"]:
+            body["properties"]["max_length"] = {"type": "integer", "minimum": 9, "maximum": 20}
     made = ask(inside, "/api/trace", {"source": "The dog was too tired."}).json
     places = {
         "name": {"enum": [made["id"], made["id"], "forgotten"]},
@@ -196,25 +198,27 @@ def inside_description(inside: str) -> Any:
         "step": {"type": "integer", "minimum": 0, "maximum": 6},
     }
     for method, path in INSIDE:
-        for parameter in found["paths"][path][method.lower()].get("parameters", []):
+        for parameter in result["paths"][path][method.lower()].get("parameters", []):
             parameter["schema"] = places.get(parameter["name"], parameter["schema"])
-    return schemathesis.openapi.from_dict(found)
+    return schemathesis.openapi.from_dict(result)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "method", "path"),
-    [*(("positive", *each) for each in INSIDE), *(("negative", *each) for each in CAN_BE_WRONG)],
+    [*(("positive", *item) for item in INSIDE), *(("negative", *item) for item in CAN_BE_WRONG)],
 )
-def test_answers_about_the_inside_are_as_described(
+def test_trace_responses_match_schema(
     inside: str, inside_description: Any, session: requests.Session, mode: str, method: str, path: str
 ) -> None:
     statuses = statuses_of(inside, inside_description[path][method], session, mode)
     assert statuses[200 if mode == "positive" else 400], statuses
 
 
-@pytest.mark.parametrize("more", [{"target": "Il"}, {"target_ids": []}, {"off": ["cross.0.1"], "beam": 3}])
-def test_traces_are_as_described(
+@pytest.mark.parametrize(
+    "more", [{"target": "Il"}, {"target_ids": []}, {"ablated_heads": ["cross.0.1"], "beam_size": 3}]
+)
+def test_traces_match_schema(
     inside: str, inside_description: Any, session: requests.Session, more: dict[str, object]
 ) -> None:
     body = {"source": "The dog was too tired.", **more}
@@ -244,7 +248,7 @@ RICH = {"n_best": 3, "alignments": True, "tokens": True}
     ],
     ids=str,
 )
-def test_rich_answers_are_as_described(
+def test_detailed_responses_match_schema(
     address: str, description: Any, session: requests.Session, path: str, body: dict[str, object]
 ) -> None:
     """What no generated request is likely to ask for."""
@@ -290,7 +294,7 @@ FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_malformed_requests(address: str, path: str, kind: str, body: bytes, status: int) -> None:
+def test_malformed_request_returns_error(address: str, path: str, kind: str, body: bytes, status: int) -> None:
     """What no description leads to; each route has more of them in its own file."""
     answer = ask(address, path, body, headers={"Content-Type": kind}, method="POST")
     assert answer.status == status, answer.body
@@ -313,7 +317,7 @@ def test_malformed_requests(address: str, path: str, kind: str, body: bytes, sta
     ],
     ids=lambda value: ascii(value)[:40],
 )
-def test_malformed_addresses(address: str, path: str, status: int) -> None:
+def test_malformed_path_returns_error(address: str, path: str, status: int) -> None:
     answer = ask(address, path)
     assert answer.status == status, answer.body
     assert status == 200 or answer.error
@@ -334,7 +338,7 @@ def test_malformed_addresses(address: str, path: str, status: int) -> None:
     ],
     ids=lambda sent: ascii(sent)[:60],
 )
-def test_what_is_not_http(address: str, sent: bytes) -> None:
+def test_invalid_http_closes_connection(address: str, sent: bytes) -> None:
     """The connection ends, with a 400 if it can be said; the server goes on."""
     host, port = address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=20) as connection:

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from heedful.model.config import PAD
-from heedful.training import loss
-from heedful.training.loss import label_smoothed_loss, output_loss
+from heedful.tokenization.special_tokens import PAD
+from heedful.training import step as loss
+from heedful.training.step import label_smoothed_loss, output_loss
 
 WORDS, WIDTH = 11, 7
 TARGETS = torch.tensor([[5, 1, PAD, PAD, PAD], [3, 10, 2, 7, 1], [1, PAD, PAD, PAD, PAD]])
@@ -29,7 +29,7 @@ def logits_of(states: Tensor, output: Tensor) -> Tensor:
     return (states @ output.T).masked_fill(hidden, -torch.inf)
 
 
-def test_three_words_by_hand() -> None:
+def test_label_smoothed_loss_by_hand() -> None:
     """Probabilities 1/2, 1/4, 1/4; the right word is the second. PAD is no word."""
     logits = torch.tensor([[[-torch.inf, math.log(2), 0.0, 0.0]]], dtype=torch.float64)
     smoothed, likelihood = label_smoothed_loss(logits, torch.tensor([[2]]), 0.3)
@@ -38,7 +38,7 @@ def test_three_words_by_hand() -> None:
     assert float(smoothed) == pytest.approx((0.7 * 2 + 0.1 * 5) * math.log(2))
 
 
-def test_quick_loss_of_three_words_by_hand() -> None:
+def test_output_loss_by_hand() -> None:
     states = torch.tensor([[[1.0]]], dtype=torch.float64)
     output = torch.tensor([[9.0], [math.log(2)], [0.0], [0.0]], dtype=torch.float64)  # PAD's row is ignored
     smoothed, likelihood = output_loss(states, output, torch.tensor([[2]]), 0.3)
@@ -48,8 +48,10 @@ def test_quick_loss_of_three_words_by_hand() -> None:
 
 @pytest.mark.parametrize("numbers", [1, 29, 30, 53, 1 << 22])  # 1, 2, 3, 5 tokens at a time, or all 8
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.6])
-def test_quick_loss_is_the_plain_one(smoothing: float, numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "CHUNK_NUMBERS", numbers)
+def test_output_loss_matches_label_smoothed_loss(
+    smoothing: float, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loss, "CHUNK_LOGITS", numbers)
     states, output = random_inputs(1)
     plain = label_smoothed_loss(logits_of(states, output), TARGETS, smoothing)
     expected = torch.autograd.grad(3 * plain[0], (states, output))
@@ -63,7 +65,7 @@ def test_quick_loss_is_the_plain_one(smoothing: float, numbers: int, monkeypatch
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_both_are_pytorchs_over_the_words_but_pad(smoothing: float) -> None:
+def test_losses_match_pytorch_without_pad(smoothing: float) -> None:
     states, output = random_inputs(2)
     words = states.detach() @ output.detach()[1:].T
     counts = TARGETS != PAD
@@ -78,33 +80,29 @@ def test_both_are_pytorchs_over_the_words_but_pad(smoothing: float) -> None:
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_gradient_by_finite_differences(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loss, "CHUNK_NUMBERS", 30)
+def test_output_loss_gradient_by_finite_differences(smoothing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loss, "CHUNK_LOGITS", 30)
     states, output = random_inputs(3)
-    assert torch.autograd.gradcheck(
-        lambda *inputs: output_loss(*inputs, TARGETS, smoothing)[0], (states, output)
-    )
+    assert torch.autograd.gradcheck(lambda *inputs: output_loss(*inputs, TARGETS, smoothing)[0], (states, output))
 
 
-def test_padding_and_splitting_change_nothing() -> None:
+def test_output_loss_is_invariant_to_padding_and_splitting() -> None:
     states, output = random_inputs(4)
     whole = torch.stack(output_loss(states, output, TARGETS, 0.1))
-    wider = torch.stack(
-        output_loss(F.pad(states, (0, 0, 0, 2), value=8.0), output, F.pad(TARGETS, (0, 2)), 0.1)
-    )
+    wider = torch.stack(output_loss(F.pad(states, (0, 0, 0, 2), value=8.0), output, F.pad(TARGETS, (0, 2)), 0.1))
     parts = [torch.stack(output_loss(states[[row]], output, TARGETS[[row]], 0.1)) for row in range(3)]
     torch.testing.assert_close(wider, whole, rtol=0, atol=1e-12)
     torch.testing.assert_close(torch.stack(parts).sum(0), whole, rtol=0, atol=1e-12)
 
 
-def test_huge_logits_do_not_overflow() -> None:
+def test_output_loss_huge_logits_stay_finite() -> None:
     states, output = random_inputs(5)
     smoothed, likelihood = output_loss(states.float() * 1e4, output.float(), TARGETS, 0.1)
     assert bool(torch.isfinite(smoothed))
     assert bool(torch.isfinite(likelihood))
 
 
-def test_nothing_is_kept_when_nobody_will_go_back() -> None:
+def test_output_loss_without_grad_keeps_no_graph() -> None:
     states, output = random_inputs(6)
     with torch.no_grad():
         expected = label_smoothed_loss(logits_of(states, output), TARGETS, 0.1)
@@ -114,7 +112,7 @@ def test_nothing_is_kept_when_nobody_will_go_back() -> None:
 
 
 @pytest.mark.parametrize("frozen", ["states", "output"])
-def test_one_side_may_be_frozen(frozen: str) -> None:
+def test_output_loss_with_frozen_input_matches(frozen: str) -> None:
     states, output = random_inputs(7)
     trained = output if frozen == "states" else states
     expected = torch.autograd.grad(label_smoothed_loss(logits_of(states, output), TARGETS, 0.1)[0], trained)
@@ -124,9 +122,9 @@ def test_one_side_may_be_frozen(frozen: str) -> None:
 
 
 @pytest.mark.parametrize("numbers", [100, 1 << 22])
-def test_products_in_half_precision(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_loss_in_bfloat16_is_close(numbers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nearly the same loss and gradients; and not the same, or the setting would do nothing."""
-    monkeypatch.setattr(loss, "CHUNK_NUMBERS", numbers)
+    monkeypatch.setattr(loss, "CHUNK_LOGITS", numbers)
     torch.manual_seed(4)
     states = torch.randn(3, 5, 64, requires_grad=True)
     output = (torch.randn(WORDS, 64) / 8).requires_grad_()

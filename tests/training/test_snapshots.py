@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from heedful.bundle import Bundle, read_tensors
 from heedful.files import write_json
-from heedful.inspection.snapshots import at_snapshot, snapshots
-from heedful.training.snapshots import saved_snapshots, snapshot_updates
-from tests.conftest import quick_train_words, run_heedful
+from heedful.model_folder import ModelFolder, read_tensors
+from heedful.training.checkpoint import list_saved_weights, load_snapshot, snapshot_updates
+from tests.conftest import quick_train_args, run_heedful
 
 QUICK_UPDATES = snapshot_updates(24, 12)
 
@@ -21,7 +20,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("total", "count"), [(1535, 12), (100_000, 12), (24, 12), (3, 12), (1000, 2)])
-def test_more_of_them_early(total: int, count: int) -> None:
+def test_snapshot_updates_are_denser_early(total: int, count: int) -> None:
     updates = sorted(snapshot_updates(total, count))
     assert (updates[0], updates[-1]) == (0, total)
     assert len(updates) <= count
@@ -29,40 +28,41 @@ def test_more_of_them_early(total: int, count: int) -> None:
     assert gaps == sorted(gaps)
 
 
-def test_none_and_one() -> None:
+def test_snapshot_updates_of_none_and_one() -> None:
     assert snapshot_updates(1000, 0) == frozenset()
     assert snapshot_updates(1000, 1) == {0}
 
 
-def test_kept_from_the_first_update_to_the_last(quick_model: Path) -> None:
+def test_snapshots_from_first_to_last_update(quick_model: Path) -> None:
     training = quick_model / "training"
-    found = saved_snapshots(training)
+    found = {int(path.stem): path for path in (training / "snapshots").iterdir()}
     assert found.keys() == QUICK_UPDATES
     checkpoint = training / "checkpoints" / f"{24:09}" / "weights.safetensors"
     assert found[24].read_bytes() == checkpoint.read_bytes()
     assert len({path.read_bytes() for path in found.values()}) == len(found)
-    assert snapshots(quick_model).keys() > QUICK_UPDATES  # beside the checkpoints
+    assert list_saved_weights(quick_model).keys() > QUICK_UPDATES  # beside the checkpoints
 
 
-def test_the_model_as_it_was(quick_model: Path) -> None:
-    bundle = Bundle.load(quick_model)
-    first = at_snapshot(bundle, quick_model, 0)
+def test_load_snapshot_restores_the_weights(quick_model: Path) -> None:
+    bundle = ModelFolder.load(quick_model)
+    first = load_snapshot(bundle, quick_model, 0)
     stored = read_tensors(quick_model / "training" / "snapshots" / "000000000.safetensors")
-    for name, parameter in first.model.named_parameters():
+    for name, parameter in first.translation_model.named_parameters():
         assert parameter.equal(stored[name]), name
-    assert not first.model.output.weight.equal(bundle.model.output.weight)
+    assert not first.translation_model.output.weight.equal(bundle.translation_model.output.weight)
 
 
-def test_the_run_is_the_same_without_them(quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
-    words = quick_train_words(grammar_pairs, tmp_path / "model")
+@pytest.mark.long
+def test_snapshots_do_not_change_the_training(quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
+    words = quick_train_args(grammar_pairs, tmp_path / "model")
     assert run_heedful(*words, "--set", "training.snapshots=0").status == 0
     assert not (tmp_path / "model" / "training" / "snapshots").exists()
     weights = (tmp_path / "model" / "weights.safetensors").read_bytes()
     assert weights == (quick_model / "weights.safetensors").read_bytes()
 
 
-def test_going_on_writes_those_that_are_missing(quick_model: Path, tmp_path: Path) -> None:
-    """As after a kill behind update 12: a snapshot was written whole, and its checkpoint never."""
+def test_resume_writes_missing_snapshots(quick_model: Path, tmp_path: Path) -> None:
+    """As after a kill at update 12: the snapshot was written, its checkpoint was not."""
     folder = tmp_path / "model"
     shutil.copytree(quick_model / "training", folder / "training")
     for path in (folder / "training" / "checkpoints").iterdir():

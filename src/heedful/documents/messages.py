@@ -1,129 +1,263 @@
-"""Texts of documents: lines stay lines, columns columns, tags tags; what must be kept is kept or refused.
+"""Messages of programs: accelerators, format strings, tags, lines and columns.
 
-The rule to remember: the result of a message is fit to stand in for its source, or there is none.
+An accelerator is the letter of a menu entry marked by _ (GTK), & (Qt) or ~. The mark is removed before translation
+and reinserted before the same letter, if the translation has it.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
-from heedful.documents.accelerators import with_accelerator, without_accelerator
-from heedful.documents.filling import Write
-from heedful.documents.format_strings import FormatRules
-from heedful.text.inline_tags import Item
-from heedful.text.runs import Run, translate_runs
-from heedful.text.spans import has_letters
-from heedful.text.translated import Rounds
+from heedful.documents.inline_tags import (
+    Escape,
+    InlineItem,
+    MarkupToken,
+    find_element_ends,
+    pair_tags,
+    split_whitespace,
+    translate_runs,
+)
+from heedful.inference.projection import TranslationGenerator
+from heedful.tokenization.normalization import has_letters, is_spaceless
+from heedful.tokenization.protected_spans import ProtectionRules, Range, merge_ranges
 
-_TAG = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(?P<alone>/)?>")
-_APART = re.compile(r"(\s*[\n\r\x0b\x0c\x85\u2028\u2029]\s*|[ \u00a0]*\t\s*|(?<=\S)[ \u00a0]{2,})")
-"""Line breaks, tabs, and spaces that make columns."""
-_VOID = {"br", "hr", "img", "input", "wbr"}
+_ACCELERATOR_PATTERN = re.compile(r"(?<![^\W_])([_&~])(?=[^\W_])|(?<=[A-Z])_(?=[a-z])|(?<=[A-Z][a-z])[_&](?=[a-z])")
+
+_ENTITY = re.compile(r"&(?:\w+|#\w+);")
+
+_MAX_ACCELERATOR_TEXT = 60
+
+_TRAILING_PUNCTUATION = re.compile(r"[\s.…:：。]*$")
+
+
+class Accelerator(NamedTuple):
+    """The mark and the letter after it."""
+
+    mark: str
+    letter: str
+
+
+def strip_accelerator(text: str) -> tuple[str, Accelerator | None]:
+    """Remove the mark of the accelerator, if there is one.
+
+    >>> strip_accelerator("Save _As...")
+    ('Save As...', Accelerator(mark='_', letter='A'))
+    >>> strip_accelerator("the file_name of R&D")
+    ('the file_name of R&D', None)
+    """
+    matches = list(_ACCELERATOR_PATTERN.finditer(text))
+    if len(matches) != 1 or len(text) > _MAX_ACCELERATOR_TEXT or "\n" in text or _ENTITY.search(text):
+        return text, None
+    index = matches[0].start()
+    mark = text[index]
+    if text.count(mark) != 1 or text[index + 1].isdigit():
+        return text, None
+    return text[:index] + text[index + 1 :], Accelerator(mark, text[index + 1])
+
+
+def insert_accelerator(text: str, accelerator: Accelerator) -> str:
+    """Mark the same letter, else the first one; in scripts without spaces, append the letter as in (_F).
+
+    >>> insert_accelerator("Speichern als", Accelerator("_", "A"))
+    'Speichern _als'
+    >>> insert_accelerator("另存为...", Accelerator("_", "A"))
+    '另存为(_A)...'
+    """
+    mark, letter = accelerator
+    if is_spaceless(text):
+        return _TRAILING_PUNCTUATION.sub(lambda end: f"({mark}{letter.upper()}){end[0]}", text, count=1)
+    for pattern in (rf"\b{re.escape(letter)}", re.escape(letter), r"[^\W\d_]"):
+        if match := re.search(pattern, text, re.IGNORECASE):
+            return text[: match.start()] + mark + text[match.start() :]
+    return text
+
+
+# ---- Placeholders of format strings, by the flags of PO entries (c-format, python-brace-format and so on).
+#
+# A character that starts placeholders (% in c-format) counts as one too, so that a translation with a new
+# placeholder is rejected.
+
+_SIZE = r"(?:hh|h|ll|l|L|q|j|z|Z|t|I64|I32)?"
+_WIDTH = r"(?:\d+|\*(?:\d+\$)?)?(?:\.(?:\d+|\*(?:\d+\$)?)?)?"
+_PRINTF = rf"%(?:\d+\$)?[-+ #0'I]*{_WIDTH}(?:{_SIZE}[a-zA-Z@]|<\w+>|%)|%"
+_BRACES = r"\{\{|\}\}|\{(?:[^{}]|\{[^{}]*\})*\}|[{}]"
+_NUMBERED = r"%L?\d{1,2}|%n|%"
+
+_FORMAT_PATTERNS = {
+    **dict.fromkeys(("c++", "python-brace", "csharp", "perl-brace"), _BRACES),
+    **dict.fromkeys(("qt", "qt-plural", "kde", "kde-kuit", "ycp"), _NUMBERED),
+    **dict.fromkeys(("lisp", "scheme"), r"~(?:[-+]?\d+|'.|[v#,])*[:@]*\S|~"),
+    "python": rf"%(?:\([^()]*\))?[-+ #0]*{_WIDTH}[hlL]?[a-zA-Z%]|%",
+    "java": _BRACES + "|'[^']+'|'",
+    "php": rf"%(?:\d+\$)?(?:[-+ 0]|'.)*{_WIDTH}[a-zA-Z%]|%",
+    "ruby": rf"%\{{[^{{}}]*\}}|%<[^<>]*>{_WIDTH}[a-zA-Z]|{_PRINTF}",
+    "gcc-internal": rf"%[-+#q ]*(?:\d+\$)?[-+#q]*{_WIDTH}{_SIZE}(?:[a-zA-Z]|[<>'{{}}%])|%",
+    "boost": rf"%\|[^|]*\||%\d+%|{_PRINTF}",
+    "sh": r"\$\{[^{}]*\}|\$\w+|\$",
+}
+"""Others (c, objc, perl, awk, lua, ...) use the syntax of printf."""
+
+_FLAG_SUFFIX = "-format"
+
+_TECHNICAL_NAME = re.compile(
+    r"(?<![\w-])--?[A-Za-z][\w-]*+(?:\[?=\[?\+?\]?[\w.,|-]*+\]?|\[\w+\])?"
+    r"|(?<!\w)\w+(?:_\w+)+(?:\(\))?|(?<![\w/])(?:\.{0,2}/[\w.-]+){2,}"
+)
+"""Command-line options, variable names, paths."""
+
+_UNNUMBERED_PLACEHOLDER = re.compile(r"%(?!\d+\$|%|\(|\{|\d{1,2}%|n$|L?\d{1,2}$).+|\{(?::[^{}]*)?\}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class FormatRules(ProtectionRules):
+    """Also protects format strings, options and variable names; unnumbered placeholders must keep their order.
+
+    >>> rules = FormatRules(flags=("c-format",))
+    >>> text = "100% of %-5.2lu files in %s, see --all-files"
+    >>> [text[start:end] for start, end in rules.find_placeholders(text)]
+    ['% o', '%-5.2lu', '%s', '--all-files']
+    """
+
+    flags: tuple[str, ...] = ()
+
+    def find_placeholders(self, text: str) -> list[Range]:
+        """Ranges of placeholders, URLs, email addresses and technical names."""
+        ranges = [match.span() for match in (*_TECHNICAL_NAME.finditer(text), *_find_directives(text, self.flags))]
+        return merge_ranges([*super().find_placeholders(text), *ranges])
+
+    def accepts_reordering(self, source: Sequence[str], target: Sequence[str]) -> bool:
+        """Whether unnumbered placeholders, which take the next argument, have the same order."""
+        sides = [[text for text in side if _UNNUMBERED_PLACEHOLDER.fullmatch(text)] for side in (source, target)]
+        return sides[0] == sides[1]
+
+    def has_spurious_placeholder(self, translation: str) -> bool:
+        """Whether there is any placeholder; one that the source does not have breaks the program."""
+        return bool(self.find_placeholders(translation))
+
+    def preserves_placeholders(self, source: str, target: str) -> bool:
+        """Whether a translation has the same verbatim parts, in an accepted order."""
+        verbatim = [[text[start:end] for start, end in self.find_verbatim_ranges(text)] for text in (source, target)]
+        return sorted(verbatim[0]) == sorted(verbatim[1]) and self.accepts_reordering(*verbatim)
+
+
+def make_format_rules(rules: ProtectionRules, flags: Iterable[str] = ()) -> FormatRules:
+    """The user's rules, and those for the flags of an entry."""
+    return FormatRules(rules.keep, rules.glossary, rules.placeholders, tuple(sorted(flags)))
+
+
+def list_directives(text: str, flags: Iterable[str]) -> list[str]:
+    """The placeholders of format strings, sorted.
+
+    >>> list_directives("%2$s of %1$d", ["c-format"])
+    ['%1$d', '%2$s']
+    """
+    return sorted(match.group() for match in _find_directives(text, flags))
+
+
+def _find_directives(text: str, flags: Iterable[str]) -> Iterator[re.Match[str]]:
+    for flag in flags:
+        if flag.endswith(_FLAG_SUFFIX) and not flag.startswith("no-"):
+            yield from _compile_pattern(flag).finditer(text)
+
+
+@cache
+def _compile_pattern(flag: str) -> re.Pattern[str]:
+    return re.compile(_FORMAT_PATTERNS.get(flag.removesuffix(_FLAG_SUFFIX), _PRINTF))
+
+
+# ---- Messages: texts of programs and documents with tags, lines and columns.
+#
+# The result can replace the source in a program; if the model's output cannot, there is none.
+
+_TAG_PATTERN = re.compile(r"<(?P<close>/)?(?P<name>[A-Za-z][\w:.-]*)(?:\s[^<>]*?)?(?P<self_closing>/)?>")
+
+_LAYOUT_BREAK = re.compile(r"(\s*[\n\r\x0b\x0c\x85\u2028\u2029]\s*|[ \u00a0]*\t\s*|(?<=\S)[ \u00a0]{2,})")
+"""Line breaks, tabs, and spaces between columns."""
+
+_VOID_TAGS = {"br", "hr", "img", "input", "wbr"}
 
 
 def has_tags(text: str) -> bool:
-    """Whether a text has tags, which need links to be put back."""
-    return _TAG.search(text) is not None
+    """Whether a text has tags, which need word alignment to be reinserted."""
+    return _TAG_PATTERN.search(text) is not None
 
 
-def translate_message(text: str, rules: FormatRules) -> Rounds[str | None]:
-    """The translation of a message of a program; None if nothing fit came out.
+def translate_message(text: str, rules: FormatRules) -> TranslationGenerator[str | None]:
+    """Translate a message of a program; None if there is no valid translation.
 
-    >>> from heedful.text.translated import Translated, drive
-    >>> def shout(texts: list[str]) -> list[Translated]:
-    ...     return [Translated(text.upper()) for text in texts]
-    >>> drive(translate_message("_Open %s\\n  -a    all files\\n", FormatRules()), shout)
+    >>> from heedful.inference.projection import TranslatedText, run_generator
+    >>> def shout(texts: list[str]) -> list[TranslatedText]:
+    ...     return [TranslatedText(text.upper()) for text in texts]
+    >>> run_generator(translate_message("_Open %s\\n  -a    all files\\n", FormatRules()), shout)
     '_OPEN %s\\n  -a    ALL FILES\\n'
-    >>> drive(translate_message("_Open a file", FormatRules()), shout)
+    >>> run_generator(translate_message("_Open a file", FormatRules()), shout)
     '_OPEN A FILE'
     """
-    plain, accelerator = without_accelerator(text)
+    plain, accelerator = strip_accelerator(text)
     if not has_letters(plain):
         return text
-    result = yield from translate_items(text_items(plain, str), rules, str)
-    if result is None or not rules.is_faithful(plain, result) or not _same_edges(plain, result):
+    result = yield from translate_items(parse_message_items(plain, str), rules, str)
+    if result is None or not rules.preserves_placeholders(plain, result):
         return None
-    return with_accelerator(result, accelerator) if accelerator else result
+    if plain.startswith("\n") != result.startswith("\n") or plain.endswith("\n") != result.endswith("\n"):
+        return None  # msgfmt requires the same line breaks at both ends
+    return insert_accelerator(result, accelerator) if accelerator else result
 
 
-def translate_items(items: Iterable[Item], rules: FormatRules, write: Write) -> Rounds[str | None]:
-    """The translation of text and tags, each line and column by itself; None if one of them has got none."""
-    chunks = [
-        chunk if isinstance(chunk, str) else Run.of(chunk, rules, write) for chunk in _chunks(items, write)
-    ]
-    runs = [chunk for chunk in chunks if isinstance(chunk, Run)]
-    yield from translate_runs(runs, rules)
+def translate_items(
+    items: Iterable[InlineItem], rules: FormatRules, escape_text: Escape
+) -> TranslationGenerator[str | None]:
+    """Translate text and tags, each line and column separately; None if one of them has no translation."""
+    runs = yield from translate_runs(_split_layout(items, escape_text), rules, escape_text)
     if any(run.has_letters and not run.raw.strip() for run in runs):
         return None
-    return "".join(chunk if isinstance(chunk, str) else chunk.raw for chunk in chunks)
+    return "".join(run.raw for run in runs)
 
 
-def _same_edges(source: str, target: str) -> bool:
-    """Whether both or none begin, and end, with a line break, as msgfmt demands."""
-    return all(
-        one.endswith("\n") == other.endswith("\n")
-        for one, other in ((source, target), (source[:1], target[:1]))
-    )
-
-
-def text_items(text: str, write: Write, first_key: int = 0) -> list[Item]:
-    """Text and the tags that are written in it; keys of pairs count from ``first_key``."""
-    matches = list(_TAG.finditer(text))
-    keys = _pairs(matches, first_key)
-    items, end = list[Item](), 0
-    for number, match in enumerate(matches):
-        items += plain_items(text[end : match.start()], write)
-        items.append(_tag(match, keys.get(number), write))
+def parse_message_items(text: str, escape_text: Escape, first_key: int = 0) -> list[InlineItem]:
+    """Text and the tags written in it; keys of paired tags start at ``first_key``."""
+    matches = list(_TAG_PATTERN.finditer(text))
+    tags: list[MarkupToken] = []
+    for match in matches:
+        is_empty = match["self_closing"] or match["name"].lower() in _VOID_TAGS
+        tags.append(
+            MarkupToken(
+                "self_closing" if is_empty else "close" if match["close"] else "open",
+                escape_text(match.group()),
+                match["name"],
+            )
+        )
+    keys = pair_tags(tags, find_element_ends(tags))
+    items, end = list[InlineItem](), 0
+    for index, (match, tag) in enumerate(zip(matches, tags, strict=True)):
+        items += _make_text_items(text[end : match.start()], escape_text)
         end = match.end()
-    return [*items, *plain_items(text[end:], write)]
+        if index in keys:
+            items.append(InlineItem("open" if keys[index] == index else "close", tag.raw, key=first_key + keys[index]))
+        elif tag.kind == "open":
+            items.append(InlineItem("verbatim", tag.raw, match.group()))  # such as <file> in a usage line
+        else:
+            items.append(InlineItem("standalone", tag.raw, separates=tag.name.lower() in _VOID_TAGS))
+    return [*items, *_make_text_items(text[end:], escape_text)]
 
 
-def plain_items(text: str, write: Write) -> Iterator[Item]:
-    """Text without tags; the white space around it stands apart."""
-    core = text.strip()
-    start = text.index(core)
-    for part in (text[:start], core, text[start + len(core) :]):
-        if part:
-            yield Item("text", write(part), part)
+def _make_text_items(text: str, escape_text: Escape) -> list[InlineItem]:
+    return [InlineItem("text", escape_text(part), part) for part in split_whitespace(text) if part]
 
 
-def _tag(match: re.Match[str], key: int | None, write: Write) -> Item:
-    raw = write(match.group())
-    if key is not None:
-        return Item("close" if match["close"] else "open", raw, key=key)
-    if match["name"].lower() in _VOID:
-        return Item("point", raw, separates=True)
-    if match["alone"] or match["close"]:
-        return Item("point", raw)
-    return Item("kept", raw, match.group())  # such as <file> in a usage line
-
-
-def _pairs(matches: Sequence[re.Match[str]], first_key: int) -> dict[int, int]:
-    """Keys for the tags that open and close an element without crossing another."""
-    keys: dict[int, int] = {}
-    open_tags: list[tuple[str, int]] = []
-    for number, match in enumerate(matches):
-        if match["alone"] or match["name"].lower() in _VOID:
-            continue
-        if not match["close"]:
-            open_tags.append((match["name"], number))
-        elif any(name == match["name"] for name, _ in open_tags):
-            while open_tags[-1][0] != match["name"]:
-                open_tags.pop()  # never closed
-            keys[number] = keys[open_tags.pop()[1]] = first_key + number
-    return keys
-
-
-def _chunks(items: Iterable[Item], write: Write) -> Iterator[str | list[Item]]:
-    """What stands between lines and columns is copied; between it are the runs."""
-    run: list[Item] = []
+def _split_layout(items: Iterable[InlineItem], escape_text: Escape) -> Iterator[list[InlineItem]]:
+    """The runs of lines and columns, and the whitespace between them."""
+    run: list[InlineItem] = []
     for item in items:
-        if item.kind != "text" or not _APART.search(item.text):
+        if item.kind != "text" or not _LAYOUT_BREAK.search(item.text):
             run.append(item)
             continue
-        for number, part in enumerate(_APART.split(item.text)):
+        for number, part in enumerate(_LAYOUT_BREAK.split(item.text)):
             if number % 2:
-                yield from (run, write(part))
+                yield from (run, [InlineItem("standalone", escape_text(part))])
                 run = []
-            elif part:
-                run += plain_items(part, write)
+            else:
+                run += _make_text_items(part, escape_text)
     yield run

@@ -1,88 +1,83 @@
-"""TMX, translation memories: a unit without the target language gets a variant, marked as a machine's."""
+"""TMX translation memories: a unit without the target language gets a variant marked as machine-translated."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
-import heedful
-from heedful.documents.filling import NAME, Wishes, same_language
-from heedful.documents.safe_xml import Element, XmlFile
+from heedful.documents.base import TOOL_NAME, FillOptions, UnitCounts, is_same_language
 from heedful.documents.xml_document import (
-    LANGUAGE,
-    Edit,
-    Segment,
+    LANGUAGE_ATTRIBUTE,
     XmlDocument,
-    attribute,
-    blank_before,
-    prefix_of,
-    visible,
+    XmlEdit,
+    XmlElement,
+    XmlFile,
+    XmlSegment,
+    escape_attribute,
 )
-
-_ALL = "*all*"
+from heedful.version import __version__
 
 
 class TmxDocument(XmlDocument):
     """A translation memory, of any version of TMX."""
 
-    kind = "TMX"
+    format_name = "TMX"
     unit_names = frozenset({"tu"})
-    spelled = ""
-    """The target language as the file calls it, such as de-DE, once a unit that has it was seen."""
+    language_element, source_attribute = "header", "srclang"
+    target_code = ""
+    """The target language as the file spells it, such as de-DE, once a unit has it."""
 
-    def look(self, element: Element) -> None:
-        """The header says the source language."""
-        if element.name == "header" and element.attributes.get("srclang", _ALL) != _ALL:
-            self.source_language = element.attributes["srclang"]
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.source_language = self.source_language.replace("*all*", "")
 
-    def prepare(self, file: XmlFile, element: Element, wishes: Wishes) -> Iterator[Edit]:
-        """Nothing outside of units changes."""
-        return iter(())
-
-    def segments(self, file: XmlFile, unit: Element, wishes: Wishes) -> Iterator[Segment | bool]:
+    def find_segments(
+        self, file: XmlFile, unit: XmlElement, options: FillOptions, counts: UnitCounts
+    ) -> Iterator[XmlSegment]:
         """A unit is one segment, if it has the source language and lacks the target language."""
-        variants = [each for each in unit.children if each.name == "tuv"]
-        source = _of_language(variants, wishes.source)
-        segment = source.child("seg") if source else None
-        if segment is None or not visible(file, segment):
-            yield False
+        variants = [element for element in unit.children if element.name == "tuv"]
+        source = _find_variant(variants, options.source)
+        segment = source.find_child("seg") if source else None
+        if segment is None or not file.read_content(segment):
+            counts.skipped += 1
             return
-        old = _of_language([each for each in variants if each is not source], wishes.target)
-        if old:  # units are gone through once to be counted: all is seen before anything is written
-            exact = _language(old).lower() == wishes.target.lower()
-            self.spelled = _language(old) if exact or not self.spelled else self.spelled
-        if old and visible(file, old.child("seg")) and not wishes.redoes(_is_draft(old)):
-            yield True
-        else:
-            yield Segment(segment, unit, old)
+        existing = _find_variant([element for element in variants if element is not source], options.target)
+        if existing:  # count_units has seen all units before the first is written
+            is_exact = _variant_language(existing).lower() == options.target.lower()
+            self.target_code = _variant_language(existing) if is_exact or not self.target_code else self.target_code
+            is_draft = existing.attributes.get("creationtool") == TOOL_NAME
+            if file.read_content(existing.find_child("seg")) and not options.should_retranslate(is_draft):
+                counts.unchanged += 1
+                return
+        yield XmlSegment(segment, unit, existing)
 
-    def edits(self, file: XmlFile, segment: Segment, content: str, wishes: Wishes) -> Iterator[Edit]:
+    def segment_edits(
+        self, file: XmlFile, segment: XmlSegment, content: str, options: FillOptions
+    ) -> Iterator[XmlEdit]:
         """A new variant after the others, or instead of the old one."""
         variant = segment.source.parent
         assert variant is not None
-        language = "xml:lang" if LANGUAGE in variant.attributes else "lang"
-        prefix, inner = prefix_of(file, variant), blank_before(file, segment.source)
-        outer = blank_before(file, variant)
+        language = "xml:lang" if LANGUAGE_ATTRIBUTE in variant.attributes else "lang"
+        prefix = file.read_prefix(variant)
+        inner, outer = file.read_indentation(segment.source), file.read_indentation(variant)
         text = (
-            f'<{prefix}tuv {language}="{attribute(self.spelled or wishes.target)}" creationtool="{NAME}" '
-            f'creationtoolversion="{heedful.__version__}" creationid="{NAME}">'
+            f'<{prefix}tuv {language}="{escape_attribute(self.target_code or options.target)}" '
+            f'creationtool="{TOOL_NAME}" creationtoolversion="{__version__}" creationid="{TOOL_NAME}">'
             f'{inner}<{prefix}prop type="x-machine-translated">yes</{prefix}prop>'
             f"{inner}<{prefix}seg>{content}</{prefix}seg>{outer if inner else ''}</{prefix}tuv>"
         )
-        if segment.old:
-            yield Edit(segment.old.start, segment.old.end, text)
+        if segment.old_target:
+            yield XmlEdit(segment.old_target.start, segment.old_target.end, text)
         else:
-            last = [each for each in segment.unit.children if each.name == "tuv"][-1]
-            yield Edit(last.end, last.end, outer + text)
+            last = [child for child in segment.unit.children if child.name == "tuv"][-1]
+            yield XmlEdit(last.end, last.end, outer + text)
 
 
-def _of_language(variants: list[Element], language: str) -> Element | None:
-    """The variant in a language: best with just this code."""
-    exact = [each for each in variants if _language(each).lower() == language.lower()]
-    alike = [each for each in variants if _language(each) and same_language(_language(each), language)]
-    return next(iter([*exact, *alike]), None)
+def _find_variant(variants: list[XmlElement], language: str) -> XmlElement | None:
+    """The variant with this language code, else one with a code of the same language."""
+    codes = [(variant, _variant_language(variant)) for variant in variants]
+    exact = [variant for variant, code in codes if code.lower() == language.lower()]
+    similar = [variant for variant, code in codes if code and is_same_language(code, language)]
+    return next(iter([*exact, *similar]), None)
 
 
-def _language(variant: Element) -> str:
-    return variant.attributes.get(LANGUAGE, variant.attributes.get("lang", ""))
-
-
-def _is_draft(variant: Element) -> bool:
-    return variant.attributes.get("creationtool") == NAME
+def _variant_language(variant: XmlElement) -> str:
+    return variant.attributes.get(LANGUAGE_ATTRIBUTE, variant.attributes.get("lang", ""))

@@ -1,71 +1,224 @@
-"""Dynamic batching with admission: many small requests become few batches, and never more than fit.
+"""Dynamic batching with admission control: many small requests share a few batches.
 
-Waiting work is counted in source tokens and bounded; what does not fit is refused at once. Requests take
-turns, so that a long text delays a short one by a batch, not by its length. The same sentence with the same
-settings is translated once while it waits, and remembered after. When nobody waits for it any more (the
-client is gone, the deadline has passed) it is dropped before it runs.
-
-All state belongs to the event loop's thread; only ``_translated`` runs in workers.
+Queued work is counted in source tokens and bounded; what does not fit is rejected at once. Requests take
+turns: a long text delays a short one by one batch, not by its length. A segment that several requests wait
+for is translated once, then cached. One that nobody waits for any more (disconnect, deadline) is dropped
+before it runs. All state belongs to the event loop's thread; only ``_translate_batch`` runs in workers.
 """
 
 import asyncio
+import logging
 import math
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from heedful.decoding.config import SearchConfig
-from heedful.engines.base import Engine, Translation
+from heedful.data.glossary import Glossary
+from heedful.devices import available_cores
+from heedful.errors import HeedfulError
+from heedful.generation.config import GenerationConfig
+from heedful.inference.translation import Translation
+from heedful.inference.translator import Translator
+from heedful.server.api_errors import APIError, bad_request
 from heedful.server.config import ServerConfig
-from heedful.server.refusal import RefusedError
-from heedful.server.remembering import Memory
-from heedful.server.statistics import BatcherStatistics
-from heedful.server.streaming import failure, pumped
-from heedful.server.waiting import Admission, Call, Job, Line, Work, total_tokens
-from heedful.text.glossary import Glossary
-from heedful.text.sentences import Segment
-from heedful.training.devices import available_cores
+from heedful.server.metrics import BatcherMetrics
+from heedful.tokenization.sentence_splitter import TextSegment
 
-LONGEST_RETRY = 60
+LOG = logging.getLogger("heedful.server")
+
+MAX_RETRY_SECONDS = 60
+
 T = TypeVar("T")
 
+LOOKAHEAD_BATCHES = 4
+"""How many batches of queued tokens are searched for segments of similar length."""
 
-class ServedEngine(Engine, Protocol):
-    """An engine that also says how it splits a text, so that each part can wait for its own batch."""
 
-    def segments(self, text: str) -> list[Segment]:
-        """The text in parts that the model can take, with the white space between them."""
-        ...
+@dataclass(frozen=True, slots=True)
+class SegmentRequest:
+    """A segment and everything that determines its translation: the key of the queue and of the cache."""
+
+    text: str
+    generation_config: GenerationConfig
+    prefix: str = ""
+    details: bool = False
+    glossary: Glossary | None = None
+
+    @property
+    def batch_key(self) -> tuple[GenerationConfig, bool, Glossary | None]:
+        """What all segments of a batch have in common."""
+        return self.generation_config, self.details, self.glossary
+
+
+@dataclass(slots=True)
+class Admission:
+    """Whether a segment of a request entered the queue: then the others are not rejected when it is full."""
+
+    granted: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class SegmentJob:
+    """A queued or running segment, and how many requests wait for it."""
+
+    request: SegmentRequest
+    tokens: int
+    future: "asyncio.Future[Translation]"
+    queued_request: "QueuedRequest"
+    waiters: int = 0
+    started: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class QueuedRequest:
+    """The segments of one request; or, with ``worker_ready``, a request for a worker of its own."""
+
+    arrived_at: float
+    tokens: int = 0
+    jobs: dict[SegmentJob, None] = field(default_factory=dict)
+    worker_ready: "asyncio.Future[None] | None" = None
+
+
+class RequestQueue:
+    """Requests in the order of their turns."""
+
+    def __init__(self, max_batch_tokens: int) -> None:
+        self.max_batch_tokens = max_batch_tokens
+        self.tokens = 0
+        self._requests: OrderedDict[QueuedRequest, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._requests)
+
+    @property
+    def first(self) -> QueuedRequest:
+        return next(iter(self._requests))
+
+    def add(self, queued_request: QueuedRequest) -> None:
+        self._requests[queued_request] = None
+        self.tokens += queued_request.tokens
+
+    def remove(self, queued_request: QueuedRequest) -> None:
+        """Remove a request for a worker."""
+        del self._requests[queued_request]
+        self.tokens -= queued_request.tokens
+
+    def drop(self, jobs: Iterable[SegmentJob]) -> None:
+        """Remove jobs, and requests that have no jobs left."""
+        for job in jobs:
+            del job.queued_request.jobs[job]
+            self.tokens -= job.tokens
+            if not job.queued_request.jobs:
+                del self._requests[job.queued_request]
+
+    def pop_batch(self) -> list[SegmentJob]:
+        """Remove and return the next batch; the request that started it moves to the end of the queue."""
+        queued_request = self.first
+        self._requests.move_to_end(queued_request)
+        first = next(iter(queued_request.jobs))
+        batch, max_length = [first], first.tokens
+        # Those nearest in length, within the token budget, padding included.
+        for job in sorted(self._iter_candidates(first), key=lambda job: abs(job.tokens - first.tokens)):
+            max_length = max(max_length, job.tokens)
+            if max_length * (len(batch) + 1) > self.max_batch_tokens:
+                break
+            batch.append(job)
+        self.drop(batch)
+        return batch
+
+    def _iter_candidates(self, first: SegmentJob) -> Iterator[SegmentJob]:
+        """Yield jobs that could share its batch: one of each request in turn, so that none fills it alone."""
+        iterators: Sequence[Iterator[SegmentJob]] = [iter(queued_request.jobs) for queued_request in self._requests]
+        tokens = 0
+        while iterators and tokens < LOOKAHEAD_BATCHES * self.max_batch_tokens:
+            next_jobs = [(iterator, next(iterator, None)) for iterator in iterators]
+            iterators = [iterator for iterator, job in next_jobs if job is not None]
+            for _, job in next_jobs:
+                if job is not None and job is not first and job.request.batch_key == first.request.batch_key:
+                    tokens += job.tokens
+                    yield job
+
+
+ENTRY_BYTES, CHARACTER_BYTES, ITEM_BYTES = 1_000, 2, 64
+"""Approximate bytes of an entry's objects, of a character (one to four), of a token, number or link."""
+
+
+class LRUCache:
+    """The most recently used translations of segments, bounded in number and memory."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self.max_entries, self.max_bytes = max_entries, max_bytes
+        self.size_bytes = 0
+        self._translations: OrderedDict[SegmentRequest, Translation] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._translations)
+
+    def get(self, request: SegmentRequest) -> Translation | None:
+        translation = self._translations.get(request)
+        if translation is not None:
+            self._translations.move_to_end(request)
+        return translation
+
+    def put(self, request: SegmentRequest, translation: Translation) -> None:
+        """Cache a translation, unless it is larger than the whole cache."""
+        self._evict(request)
+        entry_bytes = estimate_bytes(request, translation)
+        if not self.max_entries or entry_bytes > self.max_bytes:
+            return
+        while len(self) >= self.max_entries or self.size_bytes + entry_bytes > self.max_bytes:
+            self._evict(next(iter(self._translations)))
+        self._translations[request] = translation
+        self.size_bytes += entry_bytes
+
+    def _evict(self, request: SegmentRequest) -> None:
+        translation = self._translations.pop(request, None)
+        if translation is not None:
+            self.size_bytes -= estimate_bytes(request, translation)
+
+
+def estimate_bytes(request: SegmentRequest, translation: Translation) -> int:
+    """Estimate the memory of an entry; alternatives with details dominate."""
+    alternatives = translation.alternatives
+    characters = len(request.text) + len(request.prefix) + sum(len(alternative.text) for alternative in alternatives)
+    items = sum(
+        len(alternative.tokens) + len(alternative.token_log_probabilities) + len(alternative.alignment)
+        for alternative in alternatives
+    )
+    return ENTRY_BYTES + CHARACTER_BYTES * characters + ITEM_BYTES * items
 
 
 class Batcher:
-    """The queue before one model."""
+    """The queue and the workers of one model."""
 
-    def __init__(self, engine: ServedEngine, config: ServerConfig) -> None:
-        self.engine, self.config = engine, config
-        self.statistics = BatcherStatistics()
-        self._line = Line(config.batch_tokens)
-        self._workers = self._free = config.workers or available_cores()
-        self._pool = ThreadPoolExecutor(self._workers, thread_name_prefix="translate")
-        self._in_flight: dict[Work, Job] = {}
-        self._memory = Memory(config.cache_entries, config.cache_bytes)
+    def __init__(self, translator: Translator, config: ServerConfig) -> None:
+        self.translator, self.config = translator, config
+        self.metrics = BatcherMetrics()
+        self._queue = RequestQueue(config.max_batch_tokens)
+        self._worker_count = self._free_workers = config.workers or available_cores()
+        self._pool = ThreadPoolExecutor(self._worker_count, thread_name_prefix="translate")
+        self._in_flight: dict[SegmentRequest, SegmentJob] = {}
+        self._cache = LRUCache(config.cache_entries, config.cache_bytes)
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
         self._idle.set()
-        self._speed = 0.0  # tokens a second of one worker, smoothed; 0 before the first batch
+        self._tokens_per_second = 0.0  # of one worker, smoothed; 0 before the first batch
 
     @property
     def waiting_tokens(self) -> int:
         """Source tokens in the queue."""
-        return self._line.tokens
+        return self._queue.tokens
 
     async def translate(
         self,
-        texts: Sequence[str],
-        search: SearchConfig | None = None,
+        segments: Sequence[str],
+        generation_config: GenerationConfig | None = None,
         prefixes: Sequence[str] | None = None,
         *,
         details: bool = False,
@@ -73,250 +226,286 @@ class Batcher:
         admission: Admission | None = None,
         glossary: Glossary | None = None,
     ) -> list[Translation]:
-        """Translate each text, in batches with what others have brought.
+        """Translate each segment, in batches shared with other requests.
 
-        ``deadline`` is a time of the event loop. With a granted ``admission`` the work belongs to a request
-        that was let in before: it is not refused for want of room. What was remembered grants none.
+        ``deadline`` is in the event loop's time. With a granted ``admission`` (the request queued other
+        segments before), a full queue rejects nothing. Cached translations do not grant admission.
         """
-        settings = search or self.engine.bundle.config.search
-        works = [
-            Work(text, settings, prefix, details, glossary if glossary and glossary.terms(text) else None)
-            for text, prefix in zip(texts, prefixes or [""] * len(texts), strict=True)
+        effective_config = generation_config or self.translator.model_folder.config.generation
+        requests = [
+            SegmentRequest(
+                text, effective_config, prefix, details, glossary if glossary and glossary.find_terms(text) else None
+            )
+            for text, prefix in zip(segments, prefixes or [""] * len(segments), strict=True)
         ]
-        known = {work: found for work in works if (found := self._memory.get(work)) is not None}
-        self.statistics.cached += sum(work in known for work in works)
-        jobs = self._entered([work for work in works if work not in known], admission or Admission())
+        cached = {request: translation for request in requests if (translation := self._cache.get(request)) is not None}
+        self.metrics.cached += sum(request in cached for request in requests)
+        jobs = self._submit([request for request in requests if request not in cached], admission or Admission())
         try:
             async with asyncio.timeout_at(deadline):
-                await _all(job.found for job in jobs.values())
+                futures = {job.future for job in jobs.values()}
+                if futures:
+                    completed, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_EXCEPTION)
+                    for future in completed:
+                        future.result()  # raises the error of one that failed; none is cancelled
         except TimeoutError:
-            raise self._refused("deadline", "the translation took too long") from None
+            raise self._unavailable_error("deadline", "the translation took too long") from None
         finally:
-            self._leave(jobs.values())
-        return [known[work] if work in known else jobs[work].found.result() for work in works]
+            self._release_jobs(jobs.values())
+        return [cached[request] if request in cached else jobs[request].future.result() for request in requests]
 
     async def stream(
         self,
-        segments: Sequence[Segment],
-        search: SearchConfig,
+        segments: Sequence[TextSegment],
+        generation_config: GenerationConfig,
         prefix: str = "",
         deadline: float | None = None,
     ) -> AsyncGenerator[str, None]:
-        """The translation of a text bit by bit; others have their turn after each segment.
+        """Stream the translation of a text; other requests have their turn after each segment.
 
-        A worker is held while it writes a segment, not while the client is slow to read it.
+        A worker is busy while it decodes a segment, not while the client is slow to read it.
         """
         admission = Admission()
         for segment in segments:
             if segment.text:
-                parts = self._streamed(segment.text, search, prefix, deadline, admission)
-                async with aclosing(parts):
-                    async for part in parts:
-                        yield part
+                chunks = self._stream_segment(segment.text, generation_config, prefix, deadline, admission)
+                async with aclosing(chunks):
+                    async for chunk in chunks:
+                        yield chunk
                 prefix = ""
             yield segment.separator
 
-    async def _streamed(
-        self, text: str, search: SearchConfig, prefix: str, deadline: float | None, admission: Admission
+    async def _stream_segment(
+        self, text: str, generation_config: GenerationConfig, prefix: str, deadline: float | None, admission: Admission
     ) -> AsyncGenerator[str, None]:
         try:
-            await self._turn(self.count(text), deadline, admission)
-            read = partial(self.engine.stream, text, search, prefix)
-            parts = pumped(read, self._pool, deadline, self._release)
-            async with aclosing(parts):
-                async for part in parts:
-                    yield part
+            await self._acquire_worker(self.translator.count_tokens(text, generation_config), deadline, admission)
+            start_stream = partial(self.translator.stream, text, generation_config, prefix)
+            chunks = stream_from_thread(start_stream, self._pool, deadline, self._release_worker)
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    yield chunk
         except TimeoutError:
-            raise self._refused("deadline", "the translation took too long") from None
+            raise self._unavailable_error("deadline", "the translation took too long") from None
 
-    async def run(self, work: Callable[[], T], tokens: int, deadline: float) -> T:
-        """Some other work with the model, in a worker of its own, when its turn comes.
+    async def run(self, function: Callable[[], T], tokens: int, deadline: float) -> T:
+        """Run a function that uses the model in a worker of its own, when its turn comes.
 
-        It cannot be stopped half-way: the worker is held until it has ended, even if nobody waits any more.
+        A running function cannot be cancelled: the worker stays busy until it returns, even if nobody waits.
         """
 
-        def tried() -> T | Exception:
+        def run_catching() -> T | Exception:
             try:
-                return work()
+                return function()
             except Exception as error:
                 return error
 
         try:
-            await self._turn(tokens, deadline, Admission())
-            running = asyncio.get_running_loop().run_in_executor(self._pool, tried)
-            running.add_done_callback(lambda _: self._release())
+            await self._acquire_worker(tokens, deadline, Admission())
+            future = asyncio.get_running_loop().run_in_executor(self._pool, run_catching)
+            future.add_done_callback(lambda _: self._release_worker())
             async with asyncio.timeout_at(deadline):
-                found = await asyncio.shield(running)
+                result = await asyncio.shield(future)
         except TimeoutError:
-            raise self._refused("deadline", "the translation took too long") from None
-        if isinstance(found, Exception):
-            raise failure(found) from found
-        return found
-
-    def count(self, text: str) -> int:
-        """Source tokens of a text, with the one that ends it."""
-        return len(self.engine.bundle.tokenizer.source.encode(text)) + 1
+            raise self._unavailable_error("deadline", "the translation took too long") from None
+        if isinstance(result, Exception):
+            raise to_api_error(result) from result
+        return result
 
     async def drain(self) -> None:
-        """Finish all that has been accepted, and stop."""
+        """Finish all accepted work, and stop the workers."""
         await self._idle.wait()
         self._pool.shutdown()
 
-    # ---- coming and going
-
-    def _entered(self, works: Sequence[Work], admission: Admission) -> dict[Work, Job]:
-        """The job of each work: one that is under way already, or a new one in the queue."""
+    def _submit(self, requests: Sequence[SegmentRequest], admission: Admission) -> dict[SegmentRequest, SegmentJob]:
+        """Return the job of each request: one that is queued or running, or a new one."""
         loop = asyncio.get_running_loop()
-        call = Call(loop.time())
-        new = [
-            Job(work, self.count(work.text), loop.create_future(), call)
-            for work in dict.fromkeys(works)
-            if work not in self._in_flight
-        ]
-        if new:
-            call.jobs, call.tokens = dict.fromkeys(new), total_tokens(new)
-            self._enqueue(call, admission)
-            self._in_flight |= {job.work: job for job in new}
-        self.statistics.duplicates += len(works) - len(new)
-        jobs = {work: self._in_flight[work] for work in works}
+        queued_request, new_jobs = QueuedRequest(loop.time()), []
+        for request in dict.fromkeys(requests):
+            if request not in self._in_flight:
+                tokens = self.translator.count_tokens(request.text, request.generation_config)
+                new_jobs.append(SegmentJob(request, tokens, loop.create_future(), queued_request))
+        if new_jobs:
+            queued_request.jobs, queued_request.tokens = dict.fromkeys(new_jobs), sum(job.tokens for job in new_jobs)
+            self._enqueue(queued_request, admission)
+            self._in_flight |= {job.request: job for job in new_jobs}
+        self.metrics.duplicates += len(requests) - len(new_jobs)
+        jobs = {request: self._in_flight[request] for request in requests}
         for job in jobs.values():
             job.waiters += 1
-        self._wake()
+        self._dispatch()
         return jobs
 
-    def _enqueue(self, call: Call, admission: Admission) -> None:
-        room = self.config.queue_tokens
-        if call.tokens > room:
-            self.statistics.refusals["size"] += 1
-            raise RefusedError(413, f"the text has {call.tokens} tokens, and at most {room} can wait")
-        if self.waiting_tokens + call.tokens > room and not admission.granted:
-            raise self._refused("queue", "the server is busy")
-        self._line.add(call)
+    def _enqueue(self, queued_request: QueuedRequest, admission: Admission) -> None:
+        capacity = self.config.max_queue_tokens
+        if queued_request.tokens > capacity:
+            self.metrics.rejections["size"] += 1
+            raise APIError(413, f"the text has {queued_request.tokens} tokens, the queue holds at most {capacity}")
+        if self.waiting_tokens + queued_request.tokens > capacity and not admission.granted:
+            raise self._unavailable_error("queue", "the server is busy")
+        self._queue.add(queued_request)
         self._idle.clear()
         admission.granted = True
 
-    def _leave(self, jobs: Iterable[Job]) -> None:
-        """One fewer waits for these; what nobody waits for is dropped before it runs."""
+    def _release_jobs(self, jobs: Iterable[SegmentJob]) -> None:
+        """Stop waiting for jobs; those that nobody waits for are dropped unless they run."""
         for job in jobs:
             job.waiters -= 1
             if not job.waiters and not job.started:
-                del self._in_flight[job.work]
-                self._line.drop([job])
-                self.statistics.dropped += 1
-        self._rest()
+                del self._in_flight[job.request]
+                self._queue.drop([job])
+                self.metrics.dropped += 1
+        self._update_idle()
 
-    def _rest(self) -> None:
-        if not self._line and self._free == self._workers:
+    def _update_idle(self) -> None:
+        if not self._queue and self._free_workers == self._worker_count:
             self._idle.set()
 
-    def _refused(self, reason: str, message: str) -> RefusedError:
-        self.statistics.refusals[reason] += 1
-        speed = self._speed * self._workers
-        seconds = math.ceil(self.waiting_tokens / speed) if speed else 1
-        return RefusedError(503, message, retry_after=min(max(seconds, 1), LONGEST_RETRY))
+    def _unavailable_error(self, reason: str, message: str) -> APIError:
+        self.metrics.rejections[reason] += 1
+        tokens_per_second = self._tokens_per_second * self._worker_count
+        seconds = math.ceil(self.waiting_tokens / tokens_per_second) if tokens_per_second else 1
+        return APIError(503, message, retry_after=min(max(seconds, 1), MAX_RETRY_SECONDS))
 
-    # ---- queue to workers and back
-
-    def _wake(self) -> None:
-        """Give waiting work to free workers; little that has just come waits for more to share a batch."""
+    def _dispatch(self) -> None:
+        """Start batches on free workers; an idle model first waits for requests that can share a batch."""
         loop = asyncio.get_running_loop()
-        while self._free and self._line:
-            due = self._line.first.arrived + self.config.window_ms / 1000
-            if self.waiting_tokens < self.config.batch_tokens and loop.time() < due:
+        while self._free_workers and self._queue:
+            window_end = self._queue.first.arrived_at + self.config.batch_window_ms / 1000
+            if self.waiting_tokens < self.config.max_batch_tokens and loop.time() < window_end:
                 if self._timer is None:
-                    self._timer = loop.call_at(due, self._window_over)
+                    self._timer = loop.call_at(window_end, self._on_window_end)
                 return
-            self._launch()
+            self._start_next()
 
-    def _window_over(self) -> None:
+    def _on_window_end(self) -> None:
         self._timer = None
-        self._wake()
+        self._dispatch()
 
-    def _launch(self) -> None:
-        """Put a worker to the work whose turn it is."""
-        self._free -= 1
-        call = self._line.first
-        if call.worker is not None:
-            self._line.remove(call)
-            call.worker.set_result(None)
+    def _start_next(self) -> None:
+        """Start the next batch, or hand the worker to the request that waits for one."""
+        self._free_workers -= 1
+        queued_request = self._queue.first
+        if queued_request.worker_ready is not None:
+            self._queue.remove(queued_request)
+            queued_request.worker_ready.set_result(None)
             return
-        batch = self._line.batch()
+        batch = self._queue.pop_batch()
         for job in batch:
             job.started = True
-        running = asyncio.get_running_loop().run_in_executor(self._pool, self._translated, batch)
-        running.add_done_callback(lambda done: self._finish(batch, *done.result()))
+        future = asyncio.get_running_loop().run_in_executor(self._pool, self._translate_batch, batch)
+        future.add_done_callback(lambda completed: self._finish_batch(batch, *completed.result()))
 
-    def _translated(self, batch: Sequence[Job]) -> tuple[list[Translation | Exception], float]:
-        """In a worker: each job's translation or what went wrong with it, and the seconds it took."""
-        begun = time.monotonic()
-        found = self._tried(batch)
-        if len(batch) > 1 and isinstance(found[0], Exception):  # one bad sentence must not fail the others
-            found = [result for job in batch for result in self._tried([job])]
-        return found, time.monotonic() - begun
+    def _translate_batch(self, batch: Sequence[SegmentJob]) -> tuple[list[Translation | Exception], float]:
+        """In a worker: return the translation or the error of each job, and the seconds it took."""
+        started_at = time.monotonic()
+        results = self._try_batch(batch)
+        if len(batch) > 1 and isinstance(results[0], Exception):  # one bad segment must not fail the others
+            results = [result for job in batch for result in self._try_batch([job])]
+        return results, time.monotonic() - started_at
 
-    def _tried(self, batch: Sequence[Job]) -> list[Translation | Exception]:
-        search, details, glossary = batch[0].work.kind
-        texts, prefixes = [job.work.text for job in batch], [job.work.prefix for job in batch]
+    def _try_batch(self, batch: Sequence[SegmentJob]) -> list[Translation | Exception]:
+        generation_config, details, glossary = batch[0].request.batch_key
+        texts, prefixes = [job.request.text for job in batch], [job.request.prefix for job in batch]
         try:
-            return [*self.engine.translate(texts, search, prefixes, details=details, glossary=glossary)]
+            translate = self.translator.translate_segments
+            return [*translate(texts, generation_config, prefixes, details=details, glossary=glossary)]
         except Exception as error:
             return [error] * len(batch)
 
-    def _finish(self, batch: Sequence[Job], found: Sequence[Translation | Exception], seconds: float) -> None:
-        """Hand the results out, and the worker to whoever is next."""
-        for job, result in zip(batch, found, strict=True):
-            del self._in_flight[job.work]
+    def _finish_batch(
+        self, batch: Sequence[SegmentJob], results: Sequence[Translation | Exception], seconds: float
+    ) -> None:
+        """Deliver and cache the results, count them, and free the worker."""
+        for job, result in zip(batch, results, strict=True):
+            del self._in_flight[job.request]
             if isinstance(result, Exception):
-                self.statistics.failures += 1
-                job.found.set_exception(failure(result))
-                job.found.exception()  # seen: nobody may be waiting any more
+                self.metrics.failures += 1
+                job.future.set_exception(to_api_error(result))
+                job.future.exception()  # mark as retrieved: nobody may be waiting
             else:
-                job.found.set_result(result)
-                self._memory.put(job.work, result)
-        self._count_batch(batch, seconds)
-        self._release()
+                job.future.set_result(result)
+                self._cache.put(job.request, result)
+        tokens = sum(job.tokens for job in batch)
+        self.metrics.batches += 1
+        self.metrics.sentences += len(batch)
+        self.metrics.tokens += tokens
+        self.metrics.batch_sentences.add(len(batch))
+        self.metrics.batch_seconds.add(seconds)
+        tokens_per_second = tokens / max(seconds, 1e-6)
+        self._tokens_per_second = (
+            0.8 * self._tokens_per_second + 0.2 * tokens_per_second if self._tokens_per_second else tokens_per_second
+        )
+        self._release_worker()
 
-    def _count_batch(self, batch: Sequence[Job], seconds: float) -> None:
-        tokens = total_tokens(batch)
-        self.statistics.batches += 1
-        self.statistics.sentences += len(batch)
-        self.statistics.tokens += tokens
-        self.statistics.batch_sentences.add(len(batch))
-        self.statistics.batch_seconds.add(seconds)
-        speed = tokens / max(seconds, 1e-6)
-        self._speed = 0.8 * self._speed + 0.2 * speed if self._speed else speed
+    def _release_worker(self) -> None:
+        self._free_workers += 1
+        self._dispatch()
+        self._update_idle()
 
-    def _release(self) -> None:
-        self._free += 1
-        self._wake()
-        self._rest()
-
-    async def _turn(self, tokens: int, deadline: float | None, admission: Admission) -> None:
-        """Wait for a worker of one's own, which ``_release`` gives back."""
+    async def _acquire_worker(self, tokens: int, deadline: float | None, admission: Admission) -> None:
+        """Wait for a worker of one's own; ``_release_worker`` gives it back."""
         loop = asyncio.get_running_loop()
         if deadline is not None and loop.time() >= deadline:
             raise TimeoutError
-        turn: asyncio.Future[None] = loop.create_future()
-        call = Call(loop.time(), tokens, worker=turn)
-        self._enqueue(call, admission)
-        self._wake()
+        worker_ready: asyncio.Future[None] = loop.create_future()
+        queued_request = QueuedRequest(loop.time(), tokens, worker_ready=worker_ready)
+        self._enqueue(queued_request, admission)
+        self._dispatch()
         try:
             async with asyncio.timeout_at(deadline):
-                await asyncio.wait([turn])
+                await asyncio.wait([worker_ready])
         except BaseException:
-            if turn.done():
-                self._release()
+            if worker_ready.done():
+                self._release_worker()
             else:
-                self._line.remove(call)
-                self._rest()
+                self._queue.remove(queued_request)
+                self._update_idle()
             raise
 
 
-async def _all(futures: Iterable["asyncio.Future[Translation]"]) -> None:
-    """Wait for all, or for the first that fails; leave them be if nobody waits any more."""
-    waiting = set(futures)
-    if waiting:
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_EXCEPTION)
-        for future in waiting:
-            if future.done():
-                future.result()
+async def stream_from_thread(
+    produce_chunks: Callable[[], Iterator[str]], pool: Executor, deadline: float | None, on_finish: Callable[[], None]
+) -> AsyncGenerator[str, None]:
+    """Yield the chunks that a thread produces; raise TimeoutError after the deadline (event loop time).
+
+    The thread never waits for the reader. It stops at the next chunk when the reader is gone or the deadline
+    has passed; then ``on_finish`` is called in the event loop.
+    """
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[str | Exception | None] = asyncio.Queue()
+    cancelled = threading.Event()
+
+    def read_chunks() -> None:
+        sentinel: Exception | None = None
+        try:
+            for chunk in produce_chunks():
+                if cancelled.is_set() or (deadline is not None and loop.time() >= deadline):
+                    return
+                loop.call_soon_threadsafe(queue.put_nowait, chunk)
+        except Exception as error:
+            sentinel = error
+        loop.call_soon_threadsafe(queue.put_nowait, sentinel)
+
+    reader = loop.run_in_executor(pool, read_chunks)
+    reader.add_done_callback(lambda _: on_finish())
+    try:
+        while True:
+            async with asyncio.timeout_at(deadline):
+                chunk = await queue.get()
+            if chunk is None:
+                break
+            if isinstance(chunk, Exception):
+                raise to_api_error(chunk) from chunk
+            yield chunk
+    finally:
+        cancelled.set()
+        await asyncio.shield(reader)
+
+
+def to_api_error(error: Exception) -> APIError:
+    """Turn a translator's exception into the client's error; internal errors are logged, not shown."""
+    if isinstance(error, HeedfulError):  # such as a prefix that the model cannot generate
+        return bad_request(str(error))
+    LOG.error("translation failed", exc_info=error)
+    return APIError(500, "the translation failed")

@@ -1,86 +1,136 @@
-"""What all parts of a running server share: its models, its limits, its phase, its counts."""
+"""What all parts of a running server share: models, limits, keys, metrics, translated files."""
 
 import asyncio
 import hashlib
 import hmac
 import logging
-from typing import Literal
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from starlette.requests import Request
 
+from heedful.server.api_errors import APIError
 from heedful.server.config import ServerConfig
-from heedful.server.files import FileStore
-from heedful.server.inspecting import Inspector
-from heedful.server.models import Directions
-from heedful.server.parameters import Parameters
-from heedful.server.refusal import RefusedError
-from heedful.server.statistics import RequestStatistics
-from heedful.text.languages import detect
+from heedful.server.metrics import RequestMetrics
+from heedful.server.model_registry import ModelRegistry
+from heedful.server.parameters import Parameters, read_parameters
+from heedful.server.trace_worker import TraceWorker
+from heedful.tokenization.languages import detect_languages
 
 LOG = logging.getLogger("heedful.server")
-KEYS_NOT_IN_BODY = {"/api/translate", "/api/alternatives", "/api/trace", "/api/generate", "/api/fill"}
+
+HEADER_KEY_PATHS = {"/api/translate", "/api/alternatives", "/api/trace", "/api/generate", "/api/fill"}
+"""Routes that take the API key from the header or the query string only, not from the body."""
 
 
-class Server:
-    """A server between its first and its last request."""
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A translated file."""
 
-    def __init__(self, directions: Directions, config: ServerConfig) -> None:
-        self.directions, self.config = directions, config
-        self.statistics = RequestStatistics()
-        self.files = FileStore(config.files_kept, config.file_seconds)
-        self.inspector = Inspector()
+    content: bytes
+    media_type: str
+    download_name: str
+    expires_at: float
+
+
+class FileStore:
+    """Translated files that wait to be downloaded: few, for some time, under names nobody can guess."""
+
+    def __init__(self, max_files: int, lifetime_seconds: float) -> None:
+        self.max_files, self.lifetime_seconds = max_files, lifetime_seconds
+        self._files: OrderedDict[str, StoredFile] = OrderedDict()
+
+    def put(self, content: bytes, media_type: str, download_name: str, suffix: str) -> str:
+        """Store a file and return its name."""
+        name = secrets.token_urlsafe(24) + suffix
+        self._files[name] = StoredFile(content, media_type, download_name, time.monotonic() + self.lifetime_seconds)
+        self._evict_old_files()
+        return name
+
+    def get(self, name: str) -> StoredFile | None:
+        """Return a file, if it is still stored."""
+        self._evict_old_files()
+        return self._files.get(name)
+
+    def _evict_old_files(self) -> None:
+        now = time.monotonic()
+        while self._files and (len(self._files) > self.max_files or next(iter(self._files.values())).expires_at < now):
+            self._files.popitem(last=False)
+
+
+class ServerState:
+    """The state of a server."""
+
+    def __init__(self, registry: ModelRegistry, config: ServerConfig) -> None:
+        self.registry, self.config = registry, config
+        self.metrics = RequestMetrics()
+        self.files = FileStore(config.max_stored_files, config.file_timeout_seconds)
+        self.trace_worker = TraceWorker()
         self.in_flight = 0
-        """Requests that were let in and are not answered yet."""
+        """Requests that were admitted and not answered yet."""
         self.phase: Literal["starting", "ready", "draining"] = "starting"
         self._keys = [_digest(key) for key in config.api_keys]
 
     async def start(self) -> None:
-        """Use everything once, so that the first client does not wait for memory and caches."""
-        await asyncio.to_thread(detect, "warming up", self.directions.languages)
-        for direction, *_ in self.directions.by_model:
+        """Warm up every model, so that the first request is not slow."""
+        await asyncio.to_thread(detect_languages, "warming up", self.registry.languages)
+        for direction, *_ in self.registry.directions_by_model:
             try:
                 await direction.batcher.translate(["."])
-            except RefusedError as refused:
-                LOG.error("%s cannot translate: %s", direction.folder, refused.message)
+            except APIError as error:
+                LOG.error("%s: warm-up failed: %s", direction.folder, error.message)
         if self.phase == "starting":
             self.phase = "ready"
 
     async def stop(self) -> None:
-        """Finish what was accepted."""
+        """Finish accepted requests."""
         self.phase = "draining"
-        self.inspector.close()
-        await asyncio.gather(*(direction.batcher.drain() for direction, *_ in self.directions.by_model))
+        self.trace_worker.close()
+        await asyncio.gather(*(direction.batcher.drain() for direction, *_ in self.registry.directions_by_model))
 
-    def check_key(self, request: Request, parameters: Parameters | None = None) -> None:
-        """Refuse a request that shows none of the keys, if there are any."""
+    async def require_key(self, request: Request) -> None:
+        """Reject a request without a valid API key in its header or query string; a dependency of routers."""
+        self.check_key(request, request.query_params)
+
+    async def read_parameters(self, request: Request) -> Parameters:
+        """Read the parameters of a request, which may contain its API key."""
+        parameters = await read_parameters(request, self.config)
+        self.check_key(request, parameters.values)
+        return parameters
+
+    def check_key(self, request: Request, values: Mapping[str, Any]) -> None:
+        """Reject a request without a valid API key in its header or these values, if the server has keys."""
         if not self._keys:
             return
-        shown = _digest(_shown_key(request, parameters) or "")
-        equal = [hmac.compare_digest(shown, key) for key in self._keys]  # always all: time tells nothing
-        if not any(equal):
-            raise RefusedError(403, "Invalid or missing API key")
+        digest = _digest(_extract_key(request, values) or "")
+        matches = [hmac.compare_digest(digest, key) for key in self._keys]  # compare with all: constant time
+        if not any(matches):
+            raise APIError(403, "Invalid or missing API key")
 
     def check_key_before_body(self, request: Request) -> None:
-        """Refuse a POST with a wrong key before its body is read; who shows none may have it in the body."""
-        in_body = request.scope["path"] not in KEYS_NOT_IN_BODY and _shown_key(request, None) is None
+        """Reject a POST with a wrong key before its body is read; without a key, the body may have it."""
+        in_body = request.scope["path"] not in HEADER_KEY_PATHS and _extract_key(request, request.query_params) is None
         if request.method == "POST" and not in_body:
-            self.check_key(request)
+            self.check_key(request, request.query_params)
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "replace")).digest()
 
 
-def _shown_key(request: Request, parameters: Parameters | None) -> str | None:
-    """The key in the header (Bearer, or DeepL's) or among the parameters; None if there is none."""
-    kind, _, key = request.headers.get("authorization", "").partition(" ")
-    if kind.lower() in ("bearer", "deepl-auth-key"):
+def _extract_key(request: Request, values: Mapping[str, Any]) -> str | None:
+    """Return the key from the header (Bearer, or DeepL's) or the values, if there is one."""
+    scheme, _, key = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() in ("bearer", "deepl-auth-key"):
         return key.strip()
-    values = parameters.values if parameters else request.query_params
-    found = values.get("api_key") or values.get("auth_key")
-    return found if isinstance(found, str) else None
+    value = values.get("api_key") or values.get("auth_key")
+    return value if isinstance(value, str) else None
 
 
-def deadline_of(request: Request) -> float:
-    """The time of the event loop by which a request must be answered."""
+def get_deadline(request: Request) -> float:
+    """Return the deadline of a request, in the event loop's time."""
     return float(request.scope["state"]["deadline"])

@@ -1,284 +1,371 @@
-"""Checkpoints: folders that appear whole, by rename, so that a killed process never leaves a broken one.
+"""Checkpoints: folders that appear complete, by rename, so that a killed process never leaves half of one.
 
-    checkpoints/000000500/          weights.safetensors  optimizer.safetensors  state.json  checksums.json
-    checkpoints/000000600.damaged/  set aside: a disk has not given back what was written
+    000000500/          weights.safetensors  optimizer.safetensors  trainer_state.json  checksums.json
+    000000600.corrupt/  quarantined: the disk did not return what was written
 
-Whoever reads one checks it first. Nothing about random numbers is kept: those of update n depend on (seed, n)
-alone.
+Every checkpoint is verified before it is used. No random state is stored: random numbers of update n depend
+only on (seed, n).
 """
 
-import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field, replace
 from pathlib import Path
 
 import torch
 from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from heedful.bundle import WEIGHTS, load_parameters, named_parameters, read_tensors, tensor_bytes
-from heedful.errors import HeedfulError
-from heedful.files import json_bytes, sync_folder, write_bytes, write_json, writing
-from heedful.model.predictor import Predictor
+from heedful.errors import DiskError, HeedfulError
+from heedful.files import (
+    checksum,
+    json_bytes,
+    new_digest,
+    sync_folder,
+    wrap_write_errors,
+    write_bytes,
+    write_json,
+)
+from heedful.model_folder import (
+    WEIGHTS_FILE,
+    ModelFolder,
+    load_parameters,
+    named_parameters,
+    read_tensors,
+    tensor_bytes,
+    write_tensors,
+)
+from heedful.models.base import Model
+from heedful.models.factory import new_model
 from heedful.progress import Reporter
 
-OPTIMIZER, STATE_FILE, CHECKSUMS = "optimizer.safetensors", "state.json", "checksums.json"
-PARTS = (WEIGHTS, OPTIMIZER, STATE_FILE)
-DAMAGED = ".damaged"
+OPTIMIZER_FILE, STATE_FILE, CHECKSUMS_FILE = "optimizer.safetensors", "trainer_state.json", "checksums.json"
+
+CHECKPOINT_FILES = (WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE)
+
+CORRUPT_SUFFIX = ".corrupt"
+
+STRICT = ConfigDict(extra="forbid")
 
 
-@dataclass(slots=True)
-class TrainingState:
-    """How far a run is, apart from its weights."""
+@dataclass(config=STRICT)
+class ValidationPoint:
+    """One validation on the way."""
 
-    __pydantic_config__ = ConfigDict(extra="forbid")
+    update: int
+    progress: float
+    """Fraction of the training that was done, 0 to 1."""
+    bleu: float | None = None
+
+
+@dataclass(config=STRICT)
+class BestWeights:
+    """The lowest validation loss so far."""
+
+    loss: float = float("inf")
+    update: int = 0
+    validations_since_best: int = 0
+
+
+@dataclass(config=STRICT)
+class Forgetting:
+    """Fine-tuning only: losses on original-domain pairs, and the best weights that forgot too much."""
+
+    original_loss: float = float("inf")
+    """Loss of the initial model on original-domain pairs."""
+    last_original_loss: float = float("inf")
+    """The same at the newest validation."""
+    rejected_loss: float = float("inf")
+    """Lowest validation loss of weights that exceeded finetuning.max_forgetting."""
+    rejected_update: int = 0
+
+
+@dataclass(config=STRICT)
+class Clock:
+    """Seconds spent on the run, over all sessions."""
+
+    training_seconds: float = 0.0
+    """In updates."""
+    total_seconds: float = 0.0
+    """In everything: preparation, updates, validations."""
+    preparation_seconds: float = 0.0
+    """Before the first update."""
+    reserved_seconds: float = 0.0
+    """Kept free for the end of a run with a time limit."""
+
+
+@dataclass(config=STRICT)
+class Failures:
+    """Recovered problems."""
+
+    nonfinite_updates: int = 0
+    """Updates skipped because loss or gradient was not finite."""
+    nonfinite_in_a_row: int = 0
+    splits: int = 0
+    """Batches halved because they did not fit in memory."""
+
+
+@dataclass(config=STRICT)
+class TrainerState:
+    """How far a run is, apart from weights and optimizer: trainer_state.json."""
 
     update: int = 0
-    best_loss: float = float("inf")
-    best_update: int = 0
-    stale: int = 0
-    """Validations since the best."""
     tokens: int = 0
-    """Target tokens learned from."""
-    seconds: float = 0.0
-    """Spent training, over all sittings."""
-    spent: float = 0.0
-    """Spent on the run altogether: preparation, training and examinations."""
-    begun: float = 0.0
-    """How much of that was over when learning began."""
-    reserved: float = 0.0
-    """Seconds kept for the end of a training by the clock."""
-    old_loss: float = float("inf")
-    """Of the model that a tuning started from, on old pairs."""
-    last_old_loss: float = float("inf")
-    """Of the newest examination, likewise."""
-    refused_loss: float = float("inf")
-    """On new pairs, the lowest of weights that had forgotten too much of the old ones."""
-    refused_update: int = 0
-    """Of these weights."""
-    skipped: int = 0
-    """Updates without a step, as loss or gradient was no number."""
-    skipped_in_a_row: int = 0
-    """Of these, the newest ones."""
-    splits: int = 0
-    """How often a batch was halved because it did not fit in memory."""
-    due: bool = False
-    """Whether it was saved before its examination: then going on begins with that."""
-    examined: list[tuple[int, float, float]] = field(default_factory=list)
-    """Of each examination: the update before it, the share of the training over by then, and BLEU (or -1)."""
+    """Target tokens trained on."""
+    validation_due: bool = False
+    """Saved before its validation: resuming starts with it."""
+    validations: list[ValidationPoint] = field(default_factory=list)
+    best: BestWeights = field(default_factory=BestWeights)
+    forgetting: Forgetting = field(default_factory=Forgetting)
+    clock: Clock = field(default_factory=Clock)
+    failures: Failures = field(default_factory=Failures)
+
+    @property
+    def reached_end(self) -> bool:
+        """Whether the newest validation came after the last planned update."""
+        return bool(self.validations) and self.validations[-1].progress >= 1
 
 
-STATE = TypeAdapter(TrainingState)
+STATE_ADAPTER = TypeAdapter(TrainerState)
 
 
-class DamagedError(HeedfulError):
-    """A checkpoint is not as it was written."""
+class CorruptCheckpointError(HeedfulError):
+    """A checkpoint differs from what was written."""
 
-    def __init__(self, path: Path, finding: str) -> None:
+    def __init__(self, path: Path, reason: str) -> None:
         super().__init__(
-            f"checkpoint {path} is damaged: {finding}", hint=f"delete it to go on from the one before: {path}"
+            f"checkpoint {path} is corrupt: {reason}", hint=f"delete it to resume from the one before: {path}"
         )
-        self.path, self.finding = path, finding
+        self.path, self.reason = path, reason
 
 
-def save_checkpoint(
-    folder: Path, model: Predictor, optimizer: torch.optim.Optimizer, state: TrainingState
-) -> Path:
-    """Write ``folder``/update, whole or not at all."""
+def save_checkpoint(folder: Path, model: Model, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
+    """Write ``folder``/update atomically."""
     final = folder / f"{state.update:09}"
     partial = folder / f"{final.name}.partial"
     shutil.rmtree(partial, ignore_errors=True)
     try:
-        with writing(final):
-            partial.mkdir()  # not its parents: a folder that somebody has deleted stays so
+        with wrap_write_errors(final):
+            partial.mkdir()  # not its parents: if the user deleted the folder, it stays deleted
+            moments = {
+                f"{kind}/{name}": value.contiguous()
+                for name, parameter in model.named_parameters()
+                for kind, value in optimizer.state[parameter].items()
+            }
+            serializers: dict[str, Callable[[], bytes]] = {
+                WEIGHTS_FILE: lambda: tensor_bytes(named_parameters(model)),
+                OPTIMIZER_FILE: lambda: tensor_bytes(moments),
+                STATE_FILE: lambda: json_bytes(asdict(state)),
+            }
             checksums = {}
-            for name, data in _contents(model, optimizer, state):
-                checksums[name] = hashlib.blake2b(data).hexdigest()
+            for name, serialize in serializers.items():  # all at once would double the memory of the run
+                data = serialize()
+                checksums[name] = new_digest(data).hexdigest()
                 write_bytes(partial / name, data)
-            write_json(partial / CHECKSUMS, checksums)
+            write_json(partial / CHECKSUMS_FILE, checksums)
             sync_folder(partial)
-            old = _doomed(final)
+            replaced = _rename_for_deletion(final)
             partial.rename(final)
             sync_folder(folder)
-            shutil.rmtree(old, ignore_errors=True)
+            shutil.rmtree(replaced, ignore_errors=True)
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
         raise
     return final
 
 
-def _contents(
-    model: Predictor, optimizer: torch.optim.Optimizer, state: TrainingState
-) -> Iterator[tuple[str, bytes]]:
-    """The files, one at a time: together they would need the memory of the run once more."""
-    yield WEIGHTS, tensor_bytes(named_parameters(model))
-    yield OPTIMIZER, tensor_bytes(_moments(model, optimizer))
-    yield STATE_FILE, json_bytes(asdict(state))
-
-
-def load_checkpoint(path: Path, model: Predictor, optimizer: torch.optim.Optimizer) -> TrainingState:
-    """Put weights and Adam's moments back; returns how far the run was."""
-    check(path)
-    load_parameters(model, read_tensors(path / WEIGHTS), path)
-    _restore_moments(model, optimizer, read_tensors(path / OPTIMIZER))
+def load_checkpoint(path: Path, model: Model, optimizer: torch.optim.Optimizer) -> TrainerState:
+    """Restore weights and Adam's moments; return the state."""
+    check_checkpoint(path)
+    load_parameters(model, read_tensors(path / WEIGHTS_FILE), path)
+    tensors = read_tensors(path / OPTIMIZER_FILE)
+    fused = optimizer.defaults["fused"]  # fused Adam counts steps on the parameter's device
+    for name, parameter in model.named_parameters() if tensors else ():  # before the first update Adam has none
+        try:
+            moments = {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
+        except KeyError as missing:
+            raise HeedfulError(f"the checkpoint has no {missing}", hint="delete it to use the one before") from None
+        optimizer.state[parameter] = {
+            kind: tensor.to(parameter.device) if fused or kind != "step" else tensor for kind, tensor in moments.items()
+        }
     return read_state(path)
 
 
-def read_state(path: Path) -> TrainingState:
-    """How far the run of this checkpoint was."""
+def read_state(path: Path) -> TrainerState:
+    """The trainer state of a checkpoint."""
     try:
-        return STATE.validate_json((path / STATE_FILE).read_bytes())
+        return STATE_ADAPTER.validate_json((path / STATE_FILE).read_bytes())
     except (OSError, ValueError) as error:
-        raise DamagedError(path, str(error)) from None
+        raise CorruptCheckpointError(path, str(error)) from None
 
 
-def check(path: Path) -> None:
-    """An error that says what is damaged, if a checkpoint is not as it was written."""
+def check_checkpoint(path: Path) -> None:
+    """Raise CorruptCheckpointError unless a checkpoint is as it was written."""
     try:
-        for name in PARTS:
+        for name in (*CHECKPOINT_FILES, CHECKSUMS_FILE):
             if not (path / name).is_file():
-                raise DamagedError(path, f"it has no {name}")
-        if (path / CHECKSUMS).exists():  # an older Heedful wrote none
-            _check_sums(path)
+                raise CorruptCheckpointError(path, f"{name} is missing")
+        try:
+            checksums = json.loads((path / CHECKSUMS_FILE).read_bytes())
+            expected_checksums = {name: checksums[name] for name in CHECKPOINT_FILES}
+        except (ValueError, TypeError, KeyError) as error:
+            raise CorruptCheckpointError(path, f"{CHECKSUMS_FILE} is not valid ({error})") from None
+        for name, expected in expected_checksums.items():
+            if checksum(path / name) != expected:
+                raise CorruptCheckpointError(path, f"the checksum of {name} differs")
         read_state(path)
-        for name in (WEIGHTS, OPTIMIZER):
-            with safe_open(path / name, "pt"):  # reads where everything is, and no more
+        for name in (WEIGHTS_FILE, OPTIMIZER_FILE):
+            with safe_open(path / name, "pt"):  # reads only the header
                 pass
     except SafetensorError as error:
-        raise DamagedError(path, f"{name} is cut short or no safetensors file ({error})") from None
+        raise CorruptCheckpointError(path, f"{name} is not a valid safetensors file ({error})") from None
     except OSError as error:
-        raise DamagedError(path, f"it cannot be read ({error})") from None
+        raise CorruptCheckpointError(path, f"it cannot be read ({error})") from None
 
 
-def _check_sums(path: Path) -> None:
-    try:
-        checksums = json.loads((path / CHECKSUMS).read_bytes())
-        expected = {name: checksums[name] for name in PARTS}
-    except (ValueError, TypeError, KeyError) as error:
-        raise DamagedError(path, f"{CHECKSUMS} does not hold the checksums ({error})") from None
-    for name, checksum in expected.items():
-        with (path / name).open("rb") as file:
-            if hashlib.file_digest(file, hashlib.blake2b).hexdigest() != checksum:
-                raise DamagedError(path, f"{name} is not what was written (its checksum differs)")
-
-
-def checkpoints(folder: Path) -> list[Path]:
+def list_checkpoints(folder: Path) -> list[Path]:
     """All checkpoints, oldest first."""
     return sorted(path for path in folder.glob("*") if path.name.isdigit())
 
 
-def newest_whole(folder: Path, report: Reporter) -> Path | None:
-    """The checkpoint to go on from, if there are any; newer ones that are damaged are set aside, and said so.
+def find_latest_checkpoint(folder: Path, report: Reporter) -> Path | None:
+    """The newest valid checkpoint, or None if there are none; corrupt newer ones are quarantined.
 
-    If none is whole, all stay where they are, and that is an error.
+    If all are corrupt, they stay where they are and that is an error.
     """
-    found = checkpoints(folder)
-    damaged: list[DamagedError] = []
-    for path in reversed(found):
+    corrupt_errors: list[CorruptCheckpointError] = []
+    for path in reversed(list_checkpoints(folder)):
         try:
-            check(path)
-        except DamagedError as error:
-            damaged.append(error)
+            check_checkpoint(path)
+        except CorruptCheckpointError as error:
+            corrupt_errors.append(error)
             continue
-        for each in damaged:
-            set_aside(each, report)
+        for corrupt in corrupt_errors:
+            quarantine_checkpoint(corrupt, report)
         return path
-    if damaged:
-        findings = "; ".join(f"{each.path.name}: {each.finding}" for each in damaged)
+    if corrupt_errors:
+        reasons = "; ".join(f"{corrupt.path.name}: {corrupt.reason}" for corrupt in corrupt_errors)
         raise HeedfulError(
-            f"no checkpoint in {folder} is whole ({findings})",
+            f"all checkpoints in {folder} are corrupt ({reasons})",
             hint=f"to train again from the first update, delete them: rm -r {folder}",
         )
     return None
 
 
-def whole(paths: Sequence[Path], report: Reporter) -> list[Path]:
-    """Those that are as they were written; the others are set aside, and said so."""
-    kept = []
+def filter_valid_checkpoints(paths: Sequence[Path], report: Reporter, *, quarantine: bool = True) -> list[Path]:
+    """The valid ones; the others are quarantined, or only reported."""
+    valid_paths = []
     for path in paths:
         try:
-            check(path)
-            kept.append(path)
-        except DamagedError as error:
-            set_aside(error, report)
-    return kept
+            check_checkpoint(path)
+            valid_paths.append(path)
+        except CorruptCheckpointError as error:
+            if quarantine:
+                quarantine_checkpoint(error, report)
+            else:
+                report.warning(f"{error.problem}; skipped")
+    return valid_paths
 
 
-def set_aside(error: DamagedError, report: Reporter) -> None:
-    """Give a damaged checkpoint another name: it no longer counts, and who wants to can still look at it."""
-    aside = error.path.with_name(error.path.name + DAMAGED)
-    report.warn(
-        f"checkpoint {error.path} is damaged and not used: {error.finding}; kept as {aside.name} for now"
-    )
-    with writing(aside):
-        shutil.rmtree(aside, ignore_errors=True)
-        error.path.rename(aside)
+def quarantine_checkpoint(error: CorruptCheckpointError, report: Reporter) -> None:
+    """Rename a corrupt checkpoint, so that it is ignored but can still be examined."""
+    quarantine_path = error.path.with_name(error.path.name + CORRUPT_SUFFIX)
+    report.warning(f"ignoring corrupt checkpoint {error.path}: {error.reason}; renamed to {quarantine_path.name}")
+    with wrap_write_errors(quarantine_path):
+        shutil.rmtree(quarantine_path, ignore_errors=True)
+        error.path.rename(quarantine_path)
 
 
-def prune(folder: Path, keep: set[int]) -> None:
-    """Delete the checkpoints of all updates but these, and damaged ones that the run has passed again."""
-    for path in checkpoints(folder):
-        if int(path.name) not in keep:
-            _doomed(path)
+def prune_checkpoints(folder: Path, updates_to_keep: set[int]) -> None:
+    """Delete all other checkpoints, and quarantined ones of updates that the run has passed again."""
+    for path in list_checkpoints(folder):
+        if int(path.name) not in updates_to_keep:
+            _rename_for_deletion(path)
     for leftover in folder.glob("*.partial"):
         shutil.rmtree(leftover, ignore_errors=True)
-    for path in folder.glob(f"*{DAMAGED}"):
-        if path.stem.isdigit() and int(path.stem) <= max(keep, default=0):
+    for path in folder.glob(f"*{CORRUPT_SUFFIX}"):
+        if path.stem.isdigit() and int(path.stem) <= max(updates_to_keep, default=0):
             shutil.rmtree(path, ignore_errors=True)
 
 
-def remove_leftovers(training: Path) -> None:
-    """What a kill has left of files and folders that were being written or deleted."""
-    for path in training.glob("*/*.partial"):
+def _rename_for_deletion(path: Path) -> Path:
+    """Rename a checkpoint before it is deleted: a kill during deletion must not leave half of one."""
+    doomed_path = path.with_name(f"{path.name}.old.partial")
+    shutil.rmtree(doomed_path, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        path.rename(doomed_path)
+    return doomed_path
+
+
+def remove_partial_files(training_folder: Path) -> None:
+    """Delete what a killed process left of files and folders that it was writing or deleting."""
+    for path in training_folder.glob("*/*.partial"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
 
-def _doomed(path: Path) -> Path:
-    """A checkpoint renamed to be deleted: a kill in the middle of that must not leave half of one."""
-    doomed = path.with_name(f"{path.name}.old.partial")
-    shutil.rmtree(doomed, ignore_errors=True)
-    with suppress(FileNotFoundError):
-        path.rename(doomed)
-    return doomed
-
-
-def averaged_weights(paths: list[Path]) -> dict[str, Tensor]:
-    """The mean of several checkpoints' weights (section 6.1 averages the last 5)."""
-    total = {name: tensor.double() for name, tensor in read_tensors(paths[0] / WEIGHTS).items()}
+def average_weights(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of the weights of several checkpoints (section 6.1 averages the last 5)."""
+    total = {name: tensor.double() for name, tensor in read_tensors(paths[0] / WEIGHTS_FILE).items()}
     for path in paths[1:]:
-        for name, tensor in read_tensors(path / WEIGHTS).items():
+        for name, tensor in read_tensors(path / WEIGHTS_FILE).items():
             total[name] += tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
 
-def _moments(model: Predictor, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Adam's two moments and step count of each parameter, by the parameter's name."""
-    return {
-        f"{kind}/{name}": value.contiguous()
-        for name, parameter in model.named_parameters()
-        for kind, value in optimizer.state[parameter].items()
+# Snapshots: weights that are never deleted, snapshots/000000144.safetensors, to show how heads formed.
+
+SNAPSHOT_FOLDER = "snapshots"
+
+
+def snapshot_updates(total: int, count: int) -> frozenset[int]:
+    """Updates after which weights are kept: densely at first, since that is when heads form.
+
+    >>> sorted(snapshot_updates(1535, 12))
+    [0, 1, 9, 31, 74, 144, 249, 396, 590, 841, 1153, 1535]
+    """
+    return frozenset(round(total * (number / max(count - 1, 1)) ** 3) for number in range(count))
+
+
+def save_snapshot(training_folder: Path, model: Model, update: int, report: Reporter) -> None:
+    """Write the weights of this update atomically; on a full disk warn and continue."""
+    folder = training_folder / SNAPSHOT_FOLDER
+    try:
+        with wrap_write_errors(folder):
+            folder.mkdir(exist_ok=True)
+        write_tensors(folder / f"{update:09}.safetensors", named_parameters(model))
+    except DiskError as error:
+        report.warning(f"{error.problem}: no snapshot of update {update:,}")
+
+
+def list_saved_weights(folder: Path) -> dict[int, Path]:
+    """Weights of all checkpoints and snapshots in a model folder, by update, in order."""
+    training_folder = folder / "training"
+    checkpoints = {int(path.name): path / WEIGHTS_FILE for path in list_checkpoints(training_folder / "checkpoints")}
+    snapshots = {
+        int(path.stem): path
+        for path in (training_folder / SNAPSHOT_FOLDER).glob("*.safetensors")
+        if path.stem.isdecimal()
     }
+    return dict(sorted({**checkpoints, **snapshots}.items()))
 
 
-def _restore_moments(model: Predictor, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    if not tensors:  # before the first update Adam has none
-        return
-    fused = optimizer.defaults["fused"]  # fused Adam counts steps on the parameter's device
-    for name, parameter in model.named_parameters():
-        try:
-            found = {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
-        except KeyError as missing:
-            raise HeedfulError(
-                f"the checkpoint has no {missing}", hint="delete it to use the one before"
-            ) from None
-        optimizer.state[parameter] = {
-            kind: tensor.to(parameter.device) if fused or kind != "step" else tensor
-            for kind, tensor in found.items()
-        }
+def load_snapshot(model_folder: ModelFolder, folder: Path, update: int) -> ModelFolder:
+    """The model as it was after this update."""
+    weight_files = list_saved_weights(folder)
+    if update not in weight_files:
+        available = ", ".join(map(str, weight_files)) or "none"
+        raise HeedfulError(f"there is no checkpoint of update {update}", hint=f"available: {available}")
+    model = new_model(model_folder.config.model)
+    load_parameters(model, read_tensors(weight_files[update]), weight_files[update])
+    if not all(parameter.isfinite().all() for parameter in model.parameters()):
+        raise HeedfulError(
+            f"the weights of update {update} are not finite: training had diverged", hint="use an earlier update"
+        )
+    return replace(model_folder, weights=model.to(model_folder.model.output.weight.device).eval())

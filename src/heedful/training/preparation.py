@@ -1,372 +1,370 @@
-"""From files of pairs to token ids: clean, split, train the tokenizer, encode.
+"""From files of pairs to batches: clean, choose the settings, split, train the tokenizer, encode.
 
-data/pairs.tsv        cleaned pairs of all parts, with their tags
-data/training/        token store of the training part
-data/validation.tsv   held-out pairs
-data/remembered.tsv   pairs of what a model knew before it was tuned
+data/cleaned.tsv              cleaned pairs of all sources, with their tags (data/corpus.py)
+data/config.json              the settings that were chosen for this corpus
 data/tokenizer.json
-data/start/           the tokenizer of the model that is tuned, if pieces are added to it
-data/prepared.json    written last: what was done, and the recipe that was chosen
+data/validation.tsv           validation pairs
+data/original_validation.tsv  original-domain validation pairs, when fine-tuning
+data/init/                    the tokenizer of the initial model, if fine-tuning adds subwords
+data/train/                   token dataset of the training pairs (data/dataset.py)
+data/preprocessed.json        written last: what was done; other ranks, and a resumed run, load from it
 """
 
 import itertools
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
-from heedful.bundle import BundleConfig
-from heedful.corpora.batches import Batches, Updates
-from heedful.corpora.filters import CleaningConfig, Pair, cleaned_pairs
-from heedful.corpora.formats import write_tsv
-from heedful.corpora.parts import Direction, Mixture, Part, repeated
-from heedful.corpora.shards import Manifest, ShardedBatches, Shards, open_store
-from heedful.corpora.store import TokenStore
+from heedful.data.cleaning import Pair, read_cleaned_pairs
+from heedful.data.config import CleaningConfig, PreprocessingConfig
+from heedful.data.corpus import (
+    PREPROCESSED_FILE,
+    Corpus,
+    CorpusInputs,
+    CorpusStatistics,
+    Direction,
+    Mixture,
+    apply_temperature,
+    upsample,
+)
+from heedful.data.dataset import ShardedTokenDataset, TokenDataset, open_token_dataset
+from heedful.data.glossary import TERM_TAGS, format_term_notes
+from heedful.data.parallel_cleaning import compute_statistics
+from heedful.data.preprocess import (
+    CONFIG_FILE,
+    TOKENIZER_FILE,
+    TRAIN_FOLDER,
+    EncodingTask,
+    clean_corpus,
+    encode_corpus,
+    fits_length,
+    format_encoding_notes,
+    repair_dataset,
+)
+from heedful.data.reader import write_tsv
+from heedful.data.sampler import BatchSampler, ShardedBatchSampler, TokenBatchSampler
+from heedful.data.splits import CorpusSplit, SplitFilter, add_original_validation, split_corpus
+from heedful.data.streaming import STREAMING_FILE, StreamingDataset, sample_corpus, write_streaming_file
 from heedful.errors import HeedfulError
 from heedful.files import read_json, write_json
-from heedful.model.config import ModelConfig
-from heedful.progress import Reporter, counted
-from heedful.text.glossary import TERM_TAGS
-from heedful.text.tokenizer import PairTokenizer
+from heedful.model_folder import ModelFolderConfig
+from heedful.models.config import ModelConfig
+from heedful.progress import Reporter, format_count
+from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.training.config import RunConfig
-from heedful.training.corpus import Corpus
-from heedful.training.directions import Division, tempered
-from heedful.training.division import cleaned_corpus, divided, remembered_pairs
-from heedful.training.encoding import (
-    TRAINING,
-    encode,
-    encoding_notes,
-    longest_side,
-    mend_stores,
-    readable_pairs,
-)
-from heedful.training.inputs import Inputs
-from heedful.training.learns import Learns
-from heedful.training.preparation_config import PreparationConfig
-from heedful.training.sampling import check_stream, sampled, write_stream
-from heedful.training.starting_model import starting_model, tuned_shape
-from heedful.training.stream import STREAM, Stream
-from heedful.training.survey import Survey, surveyed
-from heedful.training.terms import term_notes
+from heedful.training.finetuning import build_finetuning_model_config, build_finetuning_tokenizer, open_init_model
+from heedful.training.initialization import build_encoder_tokenizer
 
-__all__ = ["Choice", "CorpusSize", "Inputs", "Prepared", "load_prepared", "prepare", "trained_tokenizer"]
-
-PREPARED = "prepared.json"
-RECIPE = "recipe.json"
 TOKENIZER_PAIRS = 2_000_000
-"""That a tokenizer is trained on, at most: more pairs hardly change its pieces."""
-REMEMBERED = "remembered.tsv"
-START = "start"
-"""Where the tokenizer of the model stands that was tuned, if the new one has more pieces."""
-DAMAGED = "the training cannot go on: delete the model folder and train anew"
+"""Maximum pairs to train a tokenizer on: more hardly change its subwords."""
+
+VALIDATION_FILE = "validation.tsv"
+
+ORIGINAL_VALIDATION_FILE = "original_validation.tsv"
+
+INIT_FOLDER = "init"
+"""Holds the tokenizer of the initial model, if fine-tuning adds subwords."""
+
+CORRUPT_HINT = "the training cannot continue: delete the model folder and train again"
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusSize:
-    """What a recipe is chosen by."""
+    """What the automatic settings depend on."""
 
     pairs: int
     characters: int  # of both sides
-    alphabet: int  # different characters
+    distinct_characters: int
     unit: str = "pair"  # or line, of plain text
 
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A corpus ready to train on."""
-
-    config: RunConfig
-    tokenizer: PairTokenizer
-    training: TokenStore | Shards | Stream
-    validation: list[Pair]
-    summary: list[str]
-    mixture: Mixture | None = None
-    """Which pairs of the store an epoch sees, if not every pair once."""
-    directions: tuple[Direction, ...] = ()
-    """What is learned, if it is several."""
-    examined: tuple[Direction, ...] = ()
-    """The direction of each validation pair, if they are of several."""
-    start: BundleConfig | None = None
-    """Of the model that training starts from, if it does."""
-    remembered: list[Pair] = field(default_factory=list)
-    """Of what that model knew before, to see what it forgets."""
-
-    def batches(self) -> Updates:
-        """Which pairs each update sees."""
-        if isinstance(self.training, Stream):
-            return self.training
-        settings, config = self.config.training, self.config.batches
-        if isinstance(self.training, Shards):
-            shares = self.mixture.shares if self.mixture else ()
-            return ShardedBatches(self.training, config, settings.seed, settings.accumulate, shares)
-        return Batches(self.training, config, settings.seed, settings.accumulate, self.mixture)
-
     @property
-    def model(self) -> ModelConfig:
-        """The shape of the model."""
-        if self.start is not None:
-            return tuned_shape(self.start, self.config, self.tokenizer)
-        return ModelConfig(
-            **self.config.model.model_dump(),
-            source_vocabulary=self.tokenizer.source.size,
-            target_vocabulary=self.tokenizer.target.size,
-            joint=self.tokenizer.joint,
-        )
+    def target_tokens(self) -> float:
+        """Estimated target tokens per epoch: 6 characters and 1.3 subwords per word, half of them targets."""
+        return max(1.0, self.characters / 6 / 2 * 1.3)
 
 
-class Choice(Protocol):
-    """Chooses the recipe for a corpus of this size, and says why; it may measure the machine for that."""
+class ConfigChooser(Protocol):
+    """Chooses the settings for a corpus of this size, with a reason; it may measure the machine."""
 
     def __call__(self, size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]: ...
 
 
-NewTokenizer = Callable[[RunConfig, Callable[[], Iterator[Pair]], Inputs], PairTokenizer]
-"""The recipe, the pairs, and the languages and tags of the inputs to a tokenizer."""
+@dataclass(frozen=True, slots=True)
+class PreparedCorpus:
+    """A corpus ready for training."""
 
+    config: RunConfig
+    tokenizer: PairTokenizer
+    dataset: TokenDataset | ShardedTokenDataset | StreamingDataset
+    validation: list[Pair]
+    summary: list[str]
+    mixture: Mixture | None = None
+    """How much of each source an epoch sees."""
+    directions: tuple[Direction, ...] = ()
+    """The directions, if there are several."""
+    validation_directions: tuple[Direction, ...] = ()
+    """The direction of each validation pair, if there are several."""
+    init_config: ModelFolderConfig | None = None
+    """Config of the initial model, when fine-tuning."""
+    original_validation: list[Pair] = field(default_factory=list)
+    """Original-domain validation pairs, when fine-tuning: they measure forgetting."""
 
-class Means(NamedTuple):
-    """How a corpus is prepared."""
+    def create_batches(self) -> BatchSampler:
+        """The batches of each update."""
+        if isinstance(self.dataset, StreamingDataset):
+            return self.dataset
+        training, batching = self.config.training, self.config.batching
+        seed, gradient_accumulation = training.seed, training.gradient_accumulation
+        if isinstance(self.dataset, ShardedTokenDataset):
+            fractions = self.mixture.fractions if self.mixture else ()
+            return ShardedBatchSampler(self.dataset, batching, seed, gradient_accumulation, fractions)
+        return TokenBatchSampler(self.dataset, batching, seed, gradient_accumulation, self.mixture)
 
-    cleaning: CleaningConfig
-    choose: Choice
-    report: Reporter
-    new_tokenizer: NewTokenizer
-    scale: PreparationConfig
-
-
-def trained_tokenizer(
-    config: RunConfig, pairs: Callable[[], Iterator[Pair]], inputs: Inputs
-) -> PairTokenizer:
-    """A new one for these pairs."""
-    tags = (*inputs.tags, *(TERM_TAGS if config.terms.share else ()))
-    return PairTokenizer.train(pairs, config.tokenizer, inputs.languages, tags)
+    @property
+    def model_config(self) -> ModelConfig:
+        """The shape of the model."""
+        if self.init_config is not None:
+            return build_finetuning_model_config(self.init_config, self.config, self.tokenizer)
+        return ModelConfig(
+            **self.config.model.model_dump(),
+            source_vocab_size=self.tokenizer.source.vocab_size,
+            target_vocab_size=self.tokenizer.target.vocab_size,
+            share_embeddings=self.tokenizer.joint,
+        )
 
 
 def prepare(
-    inputs: Inputs,
+    inputs: CorpusInputs,
     folder: Path,
     cleaning: CleaningConfig,
-    choose: Choice,
+    choose: ConfigChooser,
     report: Reporter,
-    new_tokenizer: NewTokenizer = trained_tokenizer,
-    scale: PreparationConfig = PreparationConfig(),  # noqa: B008 - frozen
-) -> Prepared:
-    """Do it all, or take what an earlier call had finished in the same folder."""
-    if (folder / PREPARED).exists():
-        mend_stores(folder, scale.processes, report)
+    preprocessing: PreprocessingConfig = PreprocessingConfig(),  # noqa: B008 - frozen
+) -> PreparedCorpus:
+    """Prepare a corpus in ``folder``; what an earlier call completed there is used again.
+
+    With preprocessing.streaming everything is chosen by a sample, and training pairs are read while training.
+    """
+    if (folder / PREPROCESSED_FILE).exists():
+        return load_prepared(folder, repair_with=report)
+    folder.mkdir(parents=True, exist_ok=True)
+    sample = None
+    if preprocessing.streaming:
+        sample, summary = sample_corpus(inputs, folder, cleaning, preprocessing, report)
+        corpus, sizes = sample.corpus, sample.sizes
+        (folder / TOKENIZER_FILE).unlink(missing_ok=True)  # of an earlier sample
+        statistics = CorpusStatistics.from_pairs(corpus.iter_with_index(), len(corpus.sources))
+        characters = round(sum(sizes) / sum(corpus.sizes) * sum(statistics.characters))
+        config, reason = choose(
+            CorpusSize(sum(sizes), characters, len(statistics.alphabet), inputs.unit), measured=True
+        )
+        check_streaming_config(config)
     else:
-        folder.mkdir(parents=True, exist_ok=True)
-        way = _prepare_stream if scale.stream else _prepare
-        way(inputs, folder, Means(cleaning, choose, report, new_tokenizer, scale))
-    return load_prepared(folder)
-
-
-def load_prepared(folder: Path) -> Prepared:
-    """What ``prepare`` has finished."""
-    try:
-        return _loaded(folder, read_json(folder / PREPARED, DAMAGED))
-    except (TypeError, ValueError) as error:
-        raise HeedfulError(f"the prepared corpus in {folder} is damaged: {error}", hint=DAMAGED) from None
-
-
-def _loaded(folder: Path, finished: dict[str, Any]) -> Prepared:
-    validation = list(cleaned_pairs(folder / "validation.tsv"))
-    if not ({"config", "summary"} <= finished.keys() and validation):
-        raise HeedfulError(f"the prepared corpus in {folder} is damaged", hint=DAMAGED)
-    config = RunConfig.checked(finished["config"])
-    tokenizer = PairTokenizer.load(folder / "tokenizer.json")
-    streams = (folder / STREAM).is_file()
-    store = Stream.open(folder, config, tokenizer) if streams else open_store(folder / TRAINING)
-    # An older Heedful knew of no parts.
-    sizes = tuple(map(int, finished.get("sizes", [len(store)])))
-    shares = tuple(map(float, finished.get("shares", [0.0])))
-    if len(sizes) != len(shares) or min(sizes) < 0 or not all(0 <= share <= 1 + 1e-6 for share in shares):
-        raise ValueError(f"parts of {sizes} pairs with shares {shares}")
-    if sum(sizes) > len(store) and not streams:
-        raise ValueError(f"{sum(sizes):,} pairs, of which {len(store):,} are there")
-    start, remembered = finished.get("start"), folder / REMEMBERED
-    return Prepared(
+        corpus, summary = clean_corpus(inputs, folder, cleaning, preprocessing, report)
+        sizes = corpus.sizes
+        config, reason = _choose_config(corpus, inputs, choose, preprocessing, report)
+    report.info(reason)
+    corpus = replace(corpus, sources=apply_temperature(corpus.sources, sizes, config.training.sampling_temperature))
+    split = split_corpus(inputs, corpus, config.cleaning, config.training.validation_size)
+    init_model = open_init_model(Path(config.finetuning.init_from)) if config.finetuning.init_from else None
+    if init_model is None:
+        report.info(f"training the {config.tokenizer.model_type} tokenizer")
+    else:
+        split = add_original_validation(split, inputs, corpus, config.cleaning)
+    if (folder / TOKENIZER_FILE).is_file():  # trained before a crash
+        tokenizer = PairTokenizer.load(folder / TOKENIZER_FILE)
+    else:
+        tokenizer = _build_tokenizer(config, partial(_sample_pairs, corpus, split.split_filter), inputs)
+        tokenizer.save(folder / TOKENIZER_FILE)
+    tokenizers = [tokenizer]
+    if init_model is not None and config.finetuning.new_subwords:
+        (folder / INIT_FOLDER).mkdir(exist_ok=True)
+        init_model.tokenizer.save(folder / INIT_FOLDER / TOKENIZER_FILE)
+        tokenizers.append(init_model.tokenizer)
+    split = _drop_long_validation_pairs(split, tokenizers, config.model.max_length, inputs.unit)
+    write_tsv(split.validation, folder / VALIDATION_FILE)
+    if split.original_validation:
+        write_tsv(split.original_validation, folder / ORIGINAL_VALIDATION_FILE)
+    notes = list(split.notes)
+    preprocess_options = config.preprocess_options
+    dataset: TokenDataset | ShardedTokenDataset | StreamingDataset
+    if sample is not None:
+        dataset, mixture = write_streaming_file(
+            sample, corpus, split.split_filter, preprocess_options, tokenizer, inputs
+        )
+    else:
+        preprocess_options = preprocess_options.model_copy(update={"preprocessing": preprocessing})
+        task = EncodingTask(corpus, split.split_filter, tokenizer, preprocess_options)
+        manifest = encode_corpus(task, report, inputs.unit)
+        if config.inline_terms.fraction:
+            glossary_terms = sum(shard.glossary_term_pairs for shard in manifest.shards)
+            extracted_terms = sum(shard.extracted_term_pairs for shard in manifest.shards)
+            notes += format_term_notes(config.inline_terms, glossary_terms, extracted_terms)
+        notes += format_encoding_notes(manifest, tokenizer, config.model.max_length, inputs.unit)
+        pair_counts = tuple(map(sum, zip(*(shard.pairs_per_source for shard in manifest.shards), strict=True)))
+        for count, source in zip(pair_counts, corpus.sources, strict=True):
+            if source.direction and not count and any(pair_counts):
+                raise HeedfulError(f"no training pairs of {source.name} are left", hint="validate on other pairs")
+        dataset = open_token_dataset(task.train_folder, manifest)
+        mixture = Mixture(pair_counts, corpus.mixture.fractions)
+    if not mixture.is_unweighted:  # an epoch is not every pair once
+        total = sum(mixture.counts)
+        epoch = f"of the {format_count(total, inputs.unit)} of an epoch"
+        notes += [
+            f"{epoch}, {count:,} ({count / total:.0%}) are of {source.name}"
+            for source, count in zip(corpus.sources, mixture.counts, strict=True)
+        ]
+    for note in notes:
+        report.info(note)
+    prepared = PreparedCorpus(
         config,
         tokenizer,
-        store,
-        validation,
-        [str(line) for line in finished["summary"]],
-        Mixture(sizes, shares),
-        tuple((one, other) for one, other in finished.get("directions", ())),
-        tuple((one, other) for one, other in finished.get("examined", ())),
-        BundleConfig.checked(start) if start else None,
-        list(cleaned_pairs(remembered)) if remembered.exists() else [],
+        dataset,
+        split.validation,
+        [*summary, reason, *notes],
+        mixture,
+        inputs.directions,
+        split.validation_directions,
+        init_model.config if init_model else None,
+        split.original_validation,
     )
-
-
-def _prepare(inputs: Inputs, folder: Path, means: Means) -> None:
-    report = means.report
-    corpus, summary = cleaned_corpus(inputs, folder, means.cleaning, means.scale, report)
-    config, reason = _recipe(corpus, inputs, means)
-    report.say(reason)
-    corpus = replace(corpus, parts=tempered(corpus.parts, corpus.sizes, config.training.temperature))
-    made = _divided(inputs, corpus, config, means)
-    tokenizer, notes = made.tokenizer, made.notes
-    manifest = encode(corpus, made.learns, config, means.scale.processes, report, inputs.unit)
-    mixture = _mixture(corpus, manifest)
-    listed, found = (sum(getattr(shard, name) for shard in manifest.shards) for name in ("listed", "found"))
-    notes += term_notes(config.terms, listed, found)
-    notes += encoding_notes(manifest, tokenizer, config.model.longest, inputs.unit)
-    _finish(inputs, corpus, mixture, made, [*summary, reason, *notes], report)
-
-
-def _prepare_stream(inputs: Inputs, folder: Path, means: Means) -> None:
-    """Choose everything by a sample; what is learned from is read while training."""
-    report = means.report
-    sample, summary = sampled(inputs, folder, means.cleaning, means.scale, report)
-    corpus = sample.corpus
-    survey = Survey.of(corpus.numbered(), len(corpus.parts))
-    times = sum(sample.sizes) / sum(corpus.sizes)
-    size = CorpusSize(
-        sum(sample.sizes), round(times * sum(survey.characters)), len(survey.alphabet), inputs.unit
-    )
-    config, reason = means.choose(size, measured=True)
-    check_stream(config)
-    report.say(reason)
-    corpus = replace(corpus, parts=tempered(corpus.parts, sample.sizes, config.training.temperature))
-    (folder / "tokenizer.json").unlink(missing_ok=True)  # of a sample that another start has drawn
-    made = _divided(inputs, corpus, config, means)
-    mixture = write_stream(sample, corpus, made.learns, config, made.tokenizer, inputs)
-    _finish(inputs, corpus, mixture, made, [*summary, reason, *made.notes], report)
-
-
-class Made(NamedTuple):
-    """What a corpus is divided into, and its tokenizer."""
-
-    config: RunConfig
-    learns: Learns
-    tokenizer: PairTokenizer
-    start: BundleConfig | None
-    examined: list[Direction]
-    notes: list[str]
-
-
-def _divided(inputs: Inputs, corpus: Corpus, config: RunConfig, means: Means) -> Made:
-    """Set pairs aside to be examined on, and train the tokenizer on the others."""
-    division = divided(inputs, corpus, config)
-    start = starting_model(Path(config.tuning.start_from)).config if config.tuning.start_from else None
-    learns, old, notes = division.learns, list[Pair](), division.notes
-    if start is None:
-        means.report.say(f"training the {config.tokenizer.kind} tokenizer")
-    else:
-        learns, old, lines = remembered_pairs(inputs, corpus, learns, config.cleaning)
-        notes += lines
-    tokenizer = _tokenizer(corpus, learns, config, inputs, means)
-    examined, lines = _write_examinations(division, old, corpus.folder, tokenizer, config, inputs.unit)
-    return Made(config, learns, tokenizer, start, examined, notes + lines)
-
-
-def _finish(
-    inputs: Inputs, corpus: Corpus, mixture: Mixture, made: Made, summary: list[str], report: Reporter
-) -> None:
-    """Tell, and write down, what was done."""
-    mixed = _mixed(corpus.parts, mixture, inputs.unit)
-    for note in [*made.notes, *mixed]:
-        report.say(note)
     write_json(
-        corpus.folder / PREPARED,
+        folder / PREPROCESSED_FILE,
         {
-            "summary": [*summary, *mixed],
-            "config": json.loads(made.config.model_dump_json()),
-            "start": made.start and json.loads(made.start.model_dump_json()),
+            "summary": prepared.summary,
+            "config": config.model_dump(mode="json"),
+            "init": init_model.config.model_dump(mode="json") if init_model else None,
             "sizes": mixture.sizes,
-            "shares": mixture.shares,
-            "directions": inputs.directions,
-            "examined": made.examined,
+            "fractions": mixture.fractions,
+            "directions": prepared.directions,
+            "validation_directions": prepared.validation_directions,
+            "corpus": corpus.to_json(),
+            "split_filter": split.split_filter.to_json(),
         },
     )
+    return prepared
 
 
-def _recipe(corpus: Corpus, inputs: Inputs, means: Means) -> tuple[RunConfig, str]:
-    """The recipe and why: as chosen before a kill, for the machine could be quicker now than then."""
-    path = corpus.folder / RECIPE
+def _build_tokenizer(config: RunConfig, pairs: Callable[[], Iterator[Pair]], inputs: CorpusInputs) -> PairTokenizer:
+    """A new tokenizer for these pairs, or that of the initial model or pretrained encoder."""
+    if config.finetuning.init_from:
+        return build_finetuning_tokenizer(config, pairs, inputs)
+    if config.training.init_encoder_from:
+        return build_encoder_tokenizer(config, pairs, inputs)
+    tags = (*inputs.tags, *(TERM_TAGS if config.inline_terms.fraction else ()))
+    return PairTokenizer.train(pairs, config.tokenizer, inputs.languages, tags)
+
+
+def check_streaming_config(config: RunConfig) -> None:
+    """Raise if the settings need a token dataset."""
+    if not (config.training.max_updates or config.training.max_minutes):
+        raise HeedfulError(
+            "a stream has no end: set when to stop", hint="--time 2h, or --set training.max_updates=100000"
+        )
+    for section, name in (("inline_terms", "fraction"), ("guided_attention", "alignments")):
+        if getattr(getattr(config, section), name):
+            raise HeedfulError(
+                f"{section}.{name} cannot be combined with preprocessing.streaming", hint="leave out one of the two"
+            )
+
+
+def _choose_config(
+    corpus: Corpus, inputs: CorpusInputs, choose: ConfigChooser, preprocessing: PreprocessingConfig, report: Reporter
+) -> tuple[RunConfig, str]:
+    """The settings and why; those chosen before a crash stay, because the machine may measure differently."""
+    path = corpus.folder / CONFIG_FILE
     if path.is_file():
-        state = read_json(path, DAMAGED)
-        return RunConfig.checked(state["config"]), state["reason"]
-    survey = surveyed(corpus, means.scale.processes, means.report, inputs.unit)
-    config, reason = means.choose(_measured(corpus, survey, inputs.unit), measured=True)
-    write_json(path, {"reason": reason, "config": json.loads(config.model_dump_json())})
+        state = read_json(path, CORRUPT_HINT)
+        return RunConfig.from_settings(state["config"]), state["reason"]
+    if len(corpus.shard_sizes) > 1:
+        statistics = compute_statistics(corpus, preprocessing.processes, report, inputs.unit)
+    else:
+        statistics = CorpusStatistics.from_pairs(corpus.iter_with_index(), len(corpus.sources))
+    mixture = corpus.mixture
+    characters = sum(
+        count * factor for count, factor in zip(statistics.characters, mixture.upsampling_factors, strict=True)
+    )
+    size = CorpusSize(sum(mixture.counts), round(characters), len(statistics.alphabet), inputs.unit)
+    config, reason = choose(size, measured=True)
+    write_json(path, {"reason": reason, "config": config.model_dump(mode="json")})
     return config, reason
 
 
-def _measured(corpus: Corpus, survey: Survey, unit: str) -> CorpusSize:
-    """What an epoch sees."""
-    mixture = corpus.mixture
-    seen = sum(count * weight for count, weight in zip(survey.characters, mixture.weights, strict=True))
-    return CorpusSize(sum(mixture.counts), round(seen), len(survey.alphabet), unit)
+def _sample_pairs(corpus: Corpus, split_filter: SplitFilter) -> Iterator[Pair]:
+    """The training pairs as often as an epoch sees them, of as many shards as the tokenizer needs."""
+    factors = corpus.mixture.upsampling_factors
+    shard_count = len(corpus.shard_sizes)
+    sampled_shards = min(shard_count, max(1, TOKENIZER_PAIRS * shard_count // sum(corpus.sizes)))
+    indexed_pairs = itertools.chain.from_iterable(map(corpus.iter_shard, range(sampled_shards)))
+    for index, group in itertools.groupby(indexed_pairs, key=lambda indexed_pair: indexed_pair[0]):
+        yield from upsample((pair for _, pair in group if split_filter(pair)), factors[index])
 
 
-def _tokenizer(
-    corpus: Corpus, learns: Learns, config: RunConfig, inputs: Inputs, means: Means
-) -> PairTokenizer:
-    """The one that was trained before a kill, or a new one."""
-    path = corpus.folder / "tokenizer.json"
-    if not path.is_file():
-        pairs = partial(_as_often_as_seen, corpus, learns)
-        means.new_tokenizer(config, pairs, inputs).save(path)
-    return PairTokenizer.load(path)
+def _drop_long_validation_pairs(
+    split: CorpusSplit, tokenizers: Sequence[PairTokenizer], max_length: int, unit: str
+) -> CorpusSplit:
+    """Keep the validation pairs that fit the model; with new subwords also those that fit the initial one."""
+
+    def fits(pair: Pair) -> bool:
+        return all(fits_length(pair, tokenizer, max_length) for tokenizer in tokenizers)
+
+    selected = list(map(fits, split.validation))
+    if not any(selected):
+        raise HeedfulError(
+            f"every validation {unit} has more than {max_length} tokens",
+            hint="raise model.max_length, or validate on shorter sentences",
+        )
+    notes = list(split.notes)
+    if not all(selected):
+        too_long = format_count(selected.count(False), f"validation {unit}")
+        notes.append(f"dropped {too_long}: more than {max_length} tokens")
+    return replace(
+        split,
+        validation=list(itertools.compress(split.validation, selected)),
+        validation_directions=tuple(itertools.compress(split.validation_directions, selected)),
+        original_validation=list(filter(fits, split.original_validation)),
+        notes=notes,
+    )
 
 
-def _as_often_as_seen(corpus: Corpus, learns: Learns) -> Iterator[Pair]:
-    """The training pairs as an epoch sees them: a tokenizer is to suit that. Some shards stand for all."""
-    weights = corpus.mixture.weights
-    every = len(corpus.shards)
-    shards = min(every, max(1, TOKENIZER_PAIRS * every // sum(corpus.sizes)))
-    numbered = itertools.chain.from_iterable(map(corpus.of_shard, range(shards)))
-    for number, pairs in itertools.groupby(numbered, key=lambda numbered: numbered[0]):
-        yield from repeated((pair for _, pair in pairs if learns(pair)), weights[number])
-
-
-def _write_examinations(
-    division: Division,
-    old: Sequence[Pair],
-    folder: Path,
-    tokenizer: PairTokenizer,
-    config: RunConfig,
-    unit: str,
-) -> tuple[list[Direction], list[str]]:
-    """Write the pairs to be examined on; returns the direction of each, and what was too long."""
-    validation = division.validation
-    if config.tuning.new_pieces:
-        before = starting_model(Path(config.tuning.start_from)).tokenizer
-        (folder / START).mkdir(exist_ok=True)
-        before.save(folder / START / "tokenizer.json")
-        validation, old = (readable_pairs(pairs, before, config.model) for pairs in (validation, old))
-    if old:
-        write_tsv(readable_pairs(old, tokenizer, config.model), folder / REMEMBERED)
-    fits = [longest_side(pair, tokenizer) < config.model.longest for pair in validation]
-    readable = list(itertools.compress(validation, fits))
-    if not readable:
-        raise HeedfulError(f"every validation {unit} has more than {config.model.longest} tokens")
-    write_tsv(readable, folder / "validation.tsv")
-    too_long = counted(len(validation) - len(readable), f"validation {unit}")
-    note = f"dropped {too_long}: more than {config.model.longest} tokens"
-    examined = list(itertools.compress(division.examined, fits))
-    return examined, [note] * (len(readable) < len(validation))
-
-
-def _mixture(corpus: Corpus, manifest: Manifest) -> Mixture:
-    """What an epoch takes of what was encoded."""
-    sizes = tuple(map(sum, zip(*(shard.parts for shard in manifest.shards), strict=True)))
-    for size, part in zip(sizes, corpus.parts, strict=True):
-        if part.direction and not size and any(sizes):
-            raise HeedfulError(f"no pair of {part.name} is left to learn from", hint="validate on others")
-    return Mixture(sizes, corpus.mixture.shares)
-
-
-def _mixed(parts: Sequence[Part], mixture: Mixture, unit: str) -> list[str]:
-    """What an epoch is made of, if it is not simply every pair once."""
-    if mixture.whole:
-        return []
-    counts, total = mixture.counts, sum(mixture.counts)
-    return [
-        f"of the {counted(total, unit)} of an epoch {count:,} ({count / total:.0%}) are of {part.name}"
-        for part, count in zip(parts, counts, strict=True)
-    ]
+def load_prepared(folder: Path, repair_with: Reporter | None = None) -> PreparedCorpus:
+    """Load what ``prepare`` completed; on resume (``repair_with``) also repair corrupt shards."""
+    state = read_json(folder / PREPROCESSED_FILE, CORRUPT_HINT)
+    try:
+        config = RunConfig.from_settings(state["config"])
+        tokenizer = PairTokenizer.load(folder / TOKENIZER_FILE)
+        dataset: TokenDataset | ShardedTokenDataset | StreamingDataset
+        if (folder / STREAMING_FILE).is_file():
+            dataset = StreamingDataset.open(folder, config.preprocess_options, tokenizer)
+        else:
+            if repair_with is not None:
+                corpus = Corpus.from_json(folder, state["corpus"])
+                split_filter = SplitFilter.from_json(state["split_filter"])
+                task = EncodingTask(corpus, split_filter, tokenizer, config.preprocess_options)
+                repair_dataset(task, repair_with)
+            dataset = open_token_dataset(folder / TRAIN_FOLDER)
+        validation = list(read_cleaned_pairs(folder / VALIDATION_FILE))
+        if not validation:
+            raise ValueError(f"{VALIDATION_FILE} is empty")
+        sizes, fractions = tuple(map(int, state["sizes"])), tuple(map(float, state["fractions"]))
+        if len(sizes) != len(fractions) or min(sizes) < 0 or not all(0 <= value <= 1 + 1e-6 for value in fractions):
+            raise ValueError(f"sources of {sizes} pairs with fractions {fractions}")
+        if sum(sizes) > len(dataset) and not isinstance(dataset, StreamingDataset):
+            raise ValueError(f"the token dataset has {len(dataset):,} of {sum(sizes):,} pairs")
+        original_path = folder / ORIGINAL_VALIDATION_FILE
+        return PreparedCorpus(
+            config,
+            tokenizer,
+            dataset,
+            validation,
+            [str(line) for line in state["summary"]],
+            Mixture(sizes, fractions),
+            tuple((source, target) for source, target in state["directions"]),
+            tuple((source, target) for source, target in state["validation_directions"]),
+            ModelFolderConfig.from_settings(state["init"]) if state["init"] else None,
+            list(read_cleaned_pairs(original_path)) if original_path.exists() else [],
+        )
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise HeedfulError(f"the preprocessed corpus in {folder} is corrupt: {error}", hint=CORRUPT_HINT) from None

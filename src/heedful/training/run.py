@@ -1,395 +1,412 @@
-"""A whole training: from the user's files to a model folder, in one sitting or several.
+"""One training run: from the user's files to a model folder, in one session or several.
 
-MODEL/                 the bundle, once training has ended
-MODEL/training/        run.json, data/, arithmetic.json, metrics.jsonl, checkpoints/, snapshots/
+MODEL/                 the model folder, written at the end
+MODEL/training/        run.json, data/, autotune.json, metrics.jsonl, checkpoints/, snapshots/
 """
 
+import difflib
 import errno
 import json
-import math
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from heedful.bundle import WEIGHTS, Bundle, BundleConfig, load_parameters, named_parameters, read_tensors
 from heedful.config import Settings
-from heedful.corpora.filters import CleaningConfig, cleaned_pairs
-from heedful.corpora.lines import STANDARD_INPUT
-from heedful.corpora.parts import Direction, Part
-from heedful.corpora.reading import ReadingConfig
-from heedful.errors import DiskError, HeedfulError, UnfinishedError
-from heedful.files import disk_error, locked, read_json, write_json, writing
-from heedful.model.config import PLAIN, TREE_POSITIONS
-from heedful.model.family import new_model
-from heedful.model.predictor import Predictor
-from heedful.progress import Reporter, counted
-from heedful.text.sentences import split_sentences
-from heedful.text.tags import without_tags
-from heedful.training.arithmetic import arithmetic_of
-from heedful.training.card import model_card
-from heedful.training.checkpoint import averaged_weights, checkpoints, whole
-from heedful.training.config import TrainingConfig
-from heedful.training.corpus import first_shard
-from heedful.training.devices import available_cores, chosen_device
-from heedful.training.group import Group
-from heedful.training.initial_embeddings import checking_vectors, start_from_vectors
-from heedful.training.initial_encoder import start_from_encoder, starting_tokenizer
-from heedful.training.loop import Run, start_run, train_to_end
-from heedful.training.preparation import PREPARED, Choice, Inputs, Prepared, prepare
-from heedful.training.preparation_config import PreparationConfig
-from heedful.training.starting_model import start_from_model
-from heedful.training.stopping import stopping_at_once
-from heedful.training.taught import keep_links
-from heedful.training.tuned import REPORT, finish_tuning
-from heedful.training.validation import direction_lines, validate, validate_each
+from heedful.data.config import CleaningConfig, PreprocessingConfig, ReadingConfig
+from heedful.data.corpus import PREPROCESSED_FILE, CorpusInputs, CorpusSource
+from heedful.data.formats.lines import STANDARD_INPUT
+from heedful.devices import available_cores, select_device
+from heedful.errors import DiskError, HeedfulError, ResumableError
+from heedful.files import disk_error, lock_folder, read_json, wrap_write_errors, write_json
+from heedful.model_folder import ModelFolder
+from heedful.models.base import Model
+from heedful.models.config import DEPENDENCY_POSITIONS, LANGUAGE_MODEL_ARCHITECTURES
+from heedful.models.factory import new_model
+from heedful.progress import Reporter, format_count
+from heedful.training.auto_config import MODEL_SHAPES, choose_auto_config, choose_finetuning_settings, get_speed
+from heedful.training.autotune import autotune
+from heedful.training.checkpoint import list_checkpoints
+from heedful.training.config import (
+    PRESETS,
+    RunConfig,
+    TrainingConfig,
+    apply_settings,
+    check_process_option,
+    format_minutes,
+    get_setting,
+    tiny,
+)
+from heedful.training.distributed.group import ProcessGroup
+from heedful.training.finetuning import init_from_model
+from heedful.training.guided_attention import copy_alignments
+from heedful.training.initialization import check_embedding_files, init_embeddings, init_encoder
+from heedful.training.model_selection import write_model_folder
+from heedful.training.preparation import ConfigChooser, CorpusSize, PreparedCorpus, prepare
+from heedful.training.step import TrainState
+from heedful.training.trainer import ComputeConfig, Trainer, raise_on_signal
 
-FINAL_BLEU_SENTENCES = 1000
-UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-NO_TIME_LEFT = 0.8
-"""Share of the time after which a training that has not begun had better not begin."""
-MOST_THREADS = 10_000
-"""A run.json that says more is damaged."""
-SHORTEST_LONGEST = 24
-"""Tokens up to which a sentence is never split, even if the corpus has only shorter ones."""
-SEVERAL_SENTENCES = 0.05
-"""Share of sources with more than one sentence from which a model is taken to know what to do with them."""
+UNLIMITED_EPOCHS = 100_000
+"""More than any training reaches."""
+
+TIME_LIMITED_SETTINGS: Settings = {
+    "max_epochs": UNLIMITED_EPOCHS,
+    "max_updates": 0,
+    "patience": 0,
+    "lr_schedule": "linear",
+    "cooldown_fraction": 0,
+    "validate_every": 0,
+}
+"""Settings that make a preset use its whole time limit and end with a learning rate of zero."""
+
+UNWRITABLE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
+MAX_PREPARATION_FRACTION = 0.8
+"""Fraction of the time limit after which a run that has not started training gives up."""
+
+MAX_THREADS = 10_000
+"""More in run.json means that it is corrupt."""
+
+AUTOTUNE_FILE = "autotune.json"
+
+LONG_RUN_OPERATIONS, LONG_RUN_MINUTES = 2e13, 3.0
+"""Runs above these thresholds are long enough for autotuning to pay off."""
 
 
-class Begun(NamedTuple):
-    """What was written down at the start."""
+SOURCE_KEYS = ("sources", "validation_sources", "original_validation")
 
-    inputs: Inputs
+
+class RunDescription(NamedTuple):
+    """The content of run.json."""
+
+    inputs: CorpusInputs
     settings: Settings
-    told: Settings
+    overrides: Settings
     threads: int
 
 
-class Together(NamedTuple):
-    """Who trains in this sitting."""
+def make_config_chooser(settings: Settings, overrides: Settings | None = None) -> ConfigChooser:
+    """A function that chooses the configuration for a corpus size: a preset, overridden by the settings.
 
-    group: Group
-    """Processes that are there already, by torchrun; or this one alone."""
-    processes: int = 0
-    """Asked for on this machine, whatever the recipe says; 0: as it says."""
+    ``overrides`` are the settings given by the user, if not all of them.
+    """
+    name, preset_names = settings.get("preset", "auto"), ["auto", *PRESETS]
+    is_finetuning = bool(get_setting(settings, "finetuning", "init_from"))
+    if not is_finetuning and name not in preset_names:
+        matches = difflib.get_close_matches(str(name), preset_names, n=1)
+        hint = f"did you mean {matches[0]!r}?" if matches else f"presets: {', '.join(preset_names)}"
+        raise HeedfulError(f"there is no preset {name!r}", hint=hint)
+
+    def choose(size: CorpusSize, *, measured: bool = False) -> tuple[RunConfig, str]:
+        preset = RunConfig(preset="finetuning") if is_finetuning else PRESETS.get(name, tiny)()
+        requested = apply_settings(preset, settings)
+        limits = {"max_epochs", "max_updates"} & settings.get("training", {}).keys()
+        if is_finetuning:
+            speed = get_speed(requested.training, measured=measured and not limits)
+            changes, reason = choose_finetuning_settings(size, requested, speed, choose_epochs=not limits)
+            config = apply_settings(requested, changes)
+        elif name == "auto":
+            config, reason = choose_auto_config(size, settings, requested.training, measured=measured)
+        else:
+            config, reason = preset, f"preset {name}"
+            if requested.training.max_minutes and not limits:
+                config = apply_settings(config, {"training": TIME_LIMITED_SETTINGS})
+        if limits == {"max_updates"} and requested.training.max_updates:  # the preset's epochs could end first
+            config = apply_settings(config, {"training": {"max_epochs": UNLIMITED_EPOCHS}})
+        config = apply_settings(config, settings)
+        if measured and (config.training.source_embeddings or config.training.target_embeddings):
+            check_embedding_files([config])
+        return config, reason + _describe_overrides(settings if overrides is None else overrides)
+
+    # Invalid settings raise now, not after the corpus is read.
+    choose(CorpusSize(50_000, 5_000_000, 100))
+    return choose
+
+
+def _describe_overrides(overrides: Settings) -> str:
+    descriptions = [
+        format_minutes(value)
+        if (section, name) == ("training", "max_minutes")
+        else f"{section}.{name}={f'{value:g}' if isinstance(value, float) else value}"
+        for section, values in overrides.items()
+        for name, value in (values.items() if isinstance(values, dict) else ())
+        if (section, name) != ("finetuning", "init_from")  # is in the reason
+    ]
+    return f"; overrides: {', '.join(descriptions)}" if descriptions else ""
+
+
+def list_possible_configs(settings: Settings) -> list[RunConfig]:
+    """One configuration for every d_model that a run with these settings may get."""
+    choose = make_config_chooser(settings)
+    configs = [choose(CorpusSize(pairs, 100 * pairs, 100))[0] for pairs in (1_000, 1_000_000)]
+    if (
+        configs[0].preset == "auto"
+        and configs[0].training.max_minutes
+        and not get_setting(settings, "model", "d_model")
+    ):
+        configs += [
+            configs[0].model_copy(update={"model": configs[0].model.model_copy(update={"d_model": d_model})})
+            for d_model, _ in MODEL_SHAPES
+        ]
+    return configs
 
 
 @contextmanager
-def begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> Iterator[None]:
-    """Write down what is to be done, so that it can be taken up again after anything, and keep others out.
+def create_run(folder: Path, inputs: CorpusInputs, settings: Settings, overrides: Settings) -> Iterator[None]:
+    """Lock the folder and write run.json, so that the run can be resumed after any interruption.
 
-    ``told`` are the settings that the user gave; others came with the task. A run that fails before it has
-    learned anything is removed, so that the corrected command can be given; for a full disk it can go on.
+    ``overrides`` are the settings that the user gave; the others come from the task. A run that fails before
+    its first checkpoint is removed, so that the corrected command works, except on a full disk.
     """
-    _check_new(folder)  # before the folder is touched
-    with locked(folder / "training"):
-        _check_new(folder)  # another start may have come and gone since
-        _clear(folder / "training", keeps_data=_is_same(folder, inputs, settings, told))
+    training_folder = folder / "training"
+    _check_new_folder(folder)  # before the folder is touched
+    with lock_folder(training_folder):
+        _check_new_folder(folder)  # again: another process may have used it before we got the lock
+        # A prepared corpus of the same command is kept; preparation checks whether files changed.
+        reuse_data = False
+        with suppress(HeedfulError):
+            is_comparable = all(path.is_file() for path in inputs.paths)  # pipes are not
+            reuse_data = is_comparable and is_same_run(folder, inputs, settings, overrides)
+        (training_folder / "data" / PREPROCESSED_FILE).unlink(missing_ok=True)
+        for path in training_folder.iterdir():
+            if path.is_dir() and not (reuse_data and path.name == "data"):
+                shutil.rmtree(path)
+            elif path.is_file() and path.name != "lock":
+                path.unlink()
         try:
-            _write_down(folder, inputs, settings, told)
+            if get_setting(settings, "guided_attention", "alignments"):
+                with wrap_write_errors(training_folder):
+                    copy_alignments(settings, training_folder)
+            write_json(training_folder / "run.json", _describe_run(inputs, settings, overrides))
             yield
-        except UnfinishedError:
+        except ResumableError:
             raise
         except HeedfulError:
-            _forget_unlearned(folder)
+            if not list_checkpoints(training_folder / "checkpoints"):
+                shutil.rmtree(training_folder, ignore_errors=True)
+                with suppress(OSError):  # it holds other files
+                    folder.rmdir()
             raise
 
 
-def _check_new(folder: Path) -> None:
-    """An error if something is there that a start must not touch."""
-    ours = ("training", "distillation")  # the second is where `heedful distill` keeps what a teacher wrote
+def _check_new_folder(folder: Path) -> None:
+    """Raise if the folder holds anything that a new run must not overwrite."""
+    own_names = ("training", "distillation")  # the second belongs to `heedful distill`
     try:
-        others = [path for path in folder.iterdir() if path.name not in ours]
+        other_paths = [path for path in folder.iterdir() if path.name not in own_names]
     except FileNotFoundError:
         return
     except NotADirectoryError:
         file = next((path for path in (folder, *folder.parents) if path.is_file()), folder)
-        raise HeedfulError(f"{file} is a file", hint="name a folder (-o)") from None
-    learned = [path for path in checkpoints(folder / "training" / "checkpoints") if int(path.name)]
-    if others or learned:
-        raise HeedfulError(f"{folder} exists already", hint=_instead(folder, bool(learned)))
+        raise HeedfulError(f"{file} is a file", hint="choose a folder (-o)") from None
+    has_trained = any(int(path.name) for path in list_checkpoints(folder / "training" / "checkpoints"))
+    if not other_paths and not has_trained:
+        return
+    hint = "choose another folder (-o)"
+    if is_finished(folder):
+        hint = f"it holds a finished model: {hint}"
+    elif has_trained:
+        hint = f"resume it: heedful train --resume {folder}; for other files or settings {hint}"
+    raise HeedfulError(f"{folder} already exists", hint=hint)
 
 
-def _clear(training: Path, *, keeps_data: bool) -> None:
-    """What a start has left that learned nothing; but for the lock, which is ours.
+def _describe_run(inputs: CorpusInputs, settings: Settings, overrides: Settings) -> dict[str, Any]:
+    def describe_source(source: CorpusSource) -> dict[str, Any]:
+        paths = [str(path if path == STANDARD_INPUT else path.absolute()) for path in source.paths]
+        return source.to_json() | {"paths": paths}
 
-    What the same command has prepared of the corpus is kept; whether files have changed since is looked into.
-    """
-    (training / "data" / PREPARED).unlink(missing_ok=True)
-    for path in training.iterdir():
-        if path.is_dir() and not (keeps_data and path.name == "data"):
-            shutil.rmtree(path)
-        elif path.is_file() and path.name != "lock":
-            path.unlink()
-
-
-def _is_same(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> bool:
-    """Whether this was begun before; what can be read only once may hold something else now."""
-    with suppress(HeedfulError):
-        return all(path.is_file() for path in inputs.paths) and is_begun(folder, inputs, settings, told)
-    return False
-
-
-def _write_down(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> None:
-    training = folder / "training"
-    with writing(training):
-        keep_links(settings, training)
-    write_json(training / "run.json", _description(inputs, settings, told))
-
-
-def _description(inputs: Inputs, settings: Settings, told: Settings) -> dict[str, Any]:
     return {
-        "training": [_lasting(path) for path in inputs.training],
-        "validation": [_lasting(path) for path in inputs.validation],
         "languages": inputs.languages,
-        "parts": [_lasting_part(part) for part in inputs.parts],
-        "examined": [_lasting_part(part) for part in inputs.examined],
-        "remembered": [_lasting_part(part) for part in inputs.remembered],
+        **{name: list(map(describe_source, getattr(inputs, name))) for name in SOURCE_KEYS},
         "settings": settings,
-        "told": told,
-        "threads": TrainingConfig.checked(settings.get("training", {})).threads or available_cores(),
+        "overrides": overrides,
+        "threads": TrainingConfig.from_settings(settings.get("training", {})).threads or available_cores(),
     }
 
 
-def is_begun(folder: Path, inputs: Inputs, settings: Settings, told: Settings) -> bool:
-    """Whether this very training was begun before: torchrun and schedulers give the first command again."""
+def is_same_run(folder: Path, inputs: CorpusInputs, settings: Settings, overrides: Settings) -> bool:
+    """Whether the same training was started before: torchrun and schedulers repeat the first command."""
     path = folder / "training" / "run.json"
     if not path.is_file():
         return False
-    wanted = json.loads(json.dumps(_description(inputs, settings, told)))
-    found = read_json(path, "delete the folder and train anew")
-    return bool(wanted | {"threads": 0} == found | {"threads": 0})
+    expected = json.loads(json.dumps(_describe_run(inputs, settings, overrides)))
+    stored = read_json(path, "delete the folder and train again")
+    return bool(expected | {"threads": 0} == stored | {"threads": 0})
 
 
 def is_finished(folder: Path) -> bool:
-    """Whether a model was written: its config.json comes last."""
+    """Whether the model was written: config.json comes last."""
     return (folder / "config.json").exists()
 
 
-def _instead(folder: Path, learned: bool) -> str:
-    if is_finished(folder):
-        return "a finished model is there: name another folder (-o)"
-    if not learned:
-        return "name another folder (-o)"
-    return f"go on with it: heedful train --resume {folder}; for other files or settings name another (-o)"
-
-
-def _forget_unlearned(folder: Path) -> None:
-    if not checkpoints(folder / "training" / "checkpoints"):
-        shutil.rmtree(folder / "training", ignore_errors=True)
-        with suppress(OSError):  # not ours alone after all
-            folder.rmdir()
-
-
-def read_run(folder: Path) -> Begun:
-    """What was begun in a folder."""
+def read_run_description(folder: Path) -> RunDescription:
+    """Read run.json of a model folder."""
     path = folder / "training" / "run.json"
     if not path.is_file():
         raise HeedfulError(
-            f"there is no training to go on with in {folder}", hint="start one: heedful train FILES -o FOLDER"
+            f"there is no training to resume in {folder}", hint="start one: heedful train FILES -o FOLDER"
         )
-    hint = "its training cannot go on: delete the folder and train anew"
-    run = read_json(path, hint)
+    hint = "the training cannot be resumed: delete the folder and train again"
+    content = read_json(path, hint)
     try:
-        languages = (run["languages"][0], run["languages"][1]) if run["languages"] else None
-        settings = dict(run["settings"])
-        told = dict(run.get("told", settings))  # an older Heedful did not tell them apart
-        plain = settings.get("model", {}).get("family") in PLAIN
-        training, validation = (tuple(map(Path, run[name])) for name in ("training", "validation"))
-        trees = settings.get("model", {}).get("positions") in TREE_POSITIONS
-        reading = ReadingConfig.checked(settings.get("reading", {}))
-        parts = (  # an older Heedful had none
-            tuple(map(Part.from_json, run.get(name, ()))) for name in ("parts", "examined", "remembered")
+        settings, languages = dict(content["settings"]), content["languages"]
+        if not isinstance(settings.get("model", {}), dict):
+            raise TypeError("settings.model is not a section")
+        sources, validation_sources, original_validation = (
+            tuple(map(CorpusSource.from_json, content[name])) for name in SOURCE_KEYS
         )
-        inputs = Inputs(training, validation, languages, plain, trees, reading, *parts)
-        threads = int(run["threads"])
-        if not 1 <= threads <= MOST_THREADS:
+        inputs = CorpusInputs(
+            sources,
+            validation_sources,
+            original_validation,
+            languages=(languages[0], languages[1]) if languages else None,
+            plain_text=get_setting(settings, "model", "architecture") in LANGUAGE_MODEL_ARCHITECTURES,
+            trees=get_setting(settings, "model", "positions") in DEPENDENCY_POSITIONS,
+            reading=ReadingConfig.from_settings(settings.get("reading", {})),
+        )
+        threads = int(content["threads"])
+        if not 1 <= threads <= MAX_THREADS:
             raise ValueError(f"{threads} threads")
-        return Begun(inputs, settings, told, threads)
+        return RunDescription(inputs, settings, dict(content["overrides"]), threads)
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise HeedfulError(f"{path} is damaged: {error}", hint=hint) from None
+        raise HeedfulError(f"{path} is corrupt: {error}", hint=hint) from None
 
 
 @contextmanager
-def taken_up(folder: Path) -> Iterator[Begun]:
-    """What was begun in a folder, while others are kept out of it."""
-    read_run(folder)  # an error before the folder is touched
-    with locked(folder / "training"):
-        yield read_run(folder)
+def resume_run(folder: Path) -> Iterator[RunDescription]:
+    """Lock the folder of an existing run and read its description."""
+    read_run_description(folder)  # raises before the folder is touched
+    with lock_folder(folder / "training"):
+        yield read_run_description(folder)
 
 
-def carry_on(folder: Path, choose: Choice, report: Reporter, together: Together) -> Bundle:
-    """Do all that is still to do of the run in ``folder``, which others are kept out of; write the model."""
-    started, command = time.monotonic(), f"go on with: heedful train --resume {folder}"
+def run_training(
+    folder: Path, choose: ConfigChooser, report: Reporter, group: ProcessGroup | None = None, processes: int = 0
+) -> ModelFolder:
+    """Do what remains of the run in the locked ``folder``: prepare, build, initialize, fit, write.
+
+    ``group`` are the processes that torchrun started; ``processes`` overrides the number in the configuration.
+    """
+    start_time, training_folder = time.monotonic(), folder / "training"
+    with _explain_interruptions(folder):
+        inputs, settings, _, threads = read_run_description(folder)
+        torch.set_num_threads(threads)  # as at the start: another number rounds sums differently
+        cleaning = CleaningConfig.from_settings(settings.get("cleaning", {}))
+        preprocessing = PreprocessingConfig.from_settings(settings.get("preprocessing", {}))
+        preprocessing = preprocessing.model_copy(update={"processes": preprocessing.processes or threads})
+        prepared = prepare(inputs, training_folder / "data", cleaning, choose, report, preprocessing)
+        device = select_device(prepared.config.training.device)
+        torch.manual_seed(prepared.config.training.seed)
+        model = new_model(prepared.model_config).to(device)
+        report.info(f"{model.parameter_count():,} parameters on {device}, {format_count(threads, 'thread')}")
+        if not list_checkpoints(training_folder / "checkpoints"):
+            _initialize(model, prepared, report)
+        trainer = Trainer(training_folder, prepared, model, report, start_time)
+        budget = trainer.budget
+        if not trainer.state.update and budget.prepared_fraction >= MAX_PREPARATION_FRACTION:
+            raise HeedfulError(
+                f"preparation took {budget.total_seconds:.0f} s of the {budget.max_seconds:.0f} s time limit",
+                hint="train again with more time (--time 30m) or fewer pairs",
+            )
+        if trainer.is_finished:
+            report.info("training had already finished; writing the model again")
+        else:
+            compute = choose_compute_config(trainer.train_state, group, threads, report, processes)
+            if compute.processes > 1:
+                report.info(f"training in {compute}")
+            trainer.fit(compute, group)
+        return write_model_folder(trainer, folder)
+
+
+@contextmanager
+def _explain_interruptions(folder: Path) -> Iterator[None]:
+    """Signals and full disks become errors that say what is saved and how to resume."""
+    command = f"resume with: heedful train --resume {folder}"
     try:
-        with stopping_at_once(f"nothing is lost; {command}"):
-            return _carried_on(folder, read_run(folder), choose, report, started, together)
-    except DiskError as error:
-        raise DiskError(error.problem, hint=_after_a_failure(folder, command)) from None
-    except OSError as error:
-        if error.errno not in UNWRITABLE:
+        with raise_on_signal(f"nothing is lost; {command}"):
+            yield
+    except (DiskError, OSError) as error:
+        if isinstance(error, OSError) and error.errno not in UNWRITABLE_ERRNOS:
             raise
-        problem = disk_error(error.filename or folder, error).problem
-        raise DiskError(problem, hint=_after_a_failure(folder, command)) from None
+        disk = error if isinstance(error, DiskError) else disk_error(error.filename or folder, error)
+        checkpoints = list_checkpoints(folder / "training" / "checkpoints")
+        status = "nothing is trained yet"
+        if checkpoints:
+            status = f"the checkpoint of update {int(checkpoints[-1].name):,} is complete"
+        is_deleted = not (folder / "training" / "run.json").is_file()
+        hint = f"was {folder} deleted?" if is_deleted else f"{status}; free disk space, then {command}"
+        raise DiskError(disk.problem, hint=hint) from None
 
 
-def _after_a_failure(folder: Path, command: str) -> str:
-    """What is left when something could not be written."""
-    if not (folder / "training" / "run.json").is_file():
-        return f"is {folder} still there?"
-    saved = checkpoints(folder / "training" / "checkpoints")
-    kept = f"the checkpoint of update {int(saved[-1].name):,} is whole" if saved else "nothing is learned yet"
-    return f"{kept}; when there is room on the disk, {command}"
+def _initialize(model: Model, prepared: PreparedCorpus, report: Reporter) -> None:
+    """Weights that do not start at random: word vectors, a pretrained encoder, a model to fine-tune."""
+    config = prepared.config.training
+    if config.source_embeddings or config.target_embeddings:
+        init_embeddings(model, prepared.tokenizer, config, report)
+    if config.init_encoder_from:
+        init_encoder(model, config.init_encoder_from, report)
+    if prepared.init_config is not None:
+        init_from_model(model, prepared.tokenizer, Path(prepared.config.finetuning.init_from), report)
 
 
-def _carried_on(
-    folder: Path, begun: Begun, choose: Choice, report: Reporter, started: float, together: Together
-) -> Bundle:
-    inputs, settings, threads = begun.inputs, begun.settings, begun.threads
-    torch.set_num_threads(threads)  # as when it began: another number rounds sums otherwise
-    cleaning = CleaningConfig.checked(settings.get("cleaning", {}))
-    data, chosen = folder / "training" / "data", checking_vectors(choose)
-    scale = PreparationConfig.checked(settings.get("preparation", {}))
-    scale = scale.model_copy(update={"processes": scale.processes or threads})
-    prepared = prepare(inputs, data, cleaning, chosen, report, starting_tokenizer, scale)
-    training = prepared.config.training
-    device = chosen_device(training.device)
-    torch.manual_seed(training.seed)
-    model = new_predictor(prepared).to(device)
-    report.say(f"{model.parameter_count():,} parameters on {device}, {counted(threads, 'thread')}")
-    if not checkpoints(folder / "training" / "checkpoints"):
-        start_from_vectors(model, prepared.tokenizer, training, report)
-        if training.encoder_from:
-            start_from_encoder(model, training.encoder_from, report)
-        if prepared.start is not None:
-            folder_before = Path(prepared.config.tuning.start_from)
-            start_from_model(model, prepared.tokenizer, folder_before, report)
-    run = start_run(folder / "training", prepared, model, report, started)
-    if not run.state.update and run.budget.prepared >= NO_TIME_LEFT:
+def choose_compute_config(
+    train_state: TrainState, group: ProcessGroup | None, threads: int, report: Reporter, processes: int = 0
+) -> ComputeConfig:
+    """The choice of an earlier session, of the settings or, if something is left to choose, the fastest.
+
+    ``processes`` overrides the number of processes in this session; torchrun's group overrides both.
+    """
+    if processes:
+        check_process_option()
+    path, schedule = train_state.folder / AUTOTUNE_FILE, train_state.batch_schedule
+    settings, on_cpu = schedule.settings, train_state.model.output.weight.device.type == "cpu"
+    if max(processes, settings.processes) > 1 and not on_cpu:
         raise HeedfulError(
-            f"preparing took {run.budget.spent:.0f} s of the {run.budget.seconds:.0f} s there are for all",
-            hint="train anew with more time (--time 30m), or with fewer pairs",
+            "training.processes works only on CPUs",
+            hint="for several GPUs: torchrun --nproc-per-node gpu -m heedful train ...",
         )
-    if run.ended:
-        report.say("all updates were done already; writing the model again")
+    process_count, cores = processes or settings.processes, available_cores()
+    if process_count > cores and group is None:
+        report.warning(f"{process_count} processes share {format_count(cores, 'core')}: use at most one per core")
+
+    def divide_threads(process_count: int) -> dict[str, int]:
+        """The processes of one machine share its threads."""
+        local_processes = group.local_size if group else process_count
+        return {"processes": process_count, "threads": max(1, threads // local_processes)}
+
+    if path.exists():
+        config = read_compute_config(path)
+        process_count = group.size if group else processes or (config.processes if on_cpu else 1)
+        return config if process_count == config.processes else config.model_copy(update=divide_threads(process_count))
+    process_count = group.size if group else process_count
+    precisions: list[Literal["float32", "bfloat16"]] = ["float32", "bfloat16"]
+    if settings.precision != "auto":
+        precisions = [settings.precision]
+    operations = 6.0 * train_state.model.parameter_count() * schedule.total_updates  # and per token of an update
+    operations *= schedule.prepared.config.batching.max_tokens * settings.gradient_accumulation
+    is_long = operations >= LONG_RUN_OPERATIONS and not 0 < settings.max_minutes < LONG_RUN_MINUTES
+    has_trained = any(int(path.name) for path in list_checkpoints(train_state.folder / "checkpoints"))
+    process_counts = [1, threads] if threads > 1 and not process_count else [process_count or 1]
+    if on_cpu and is_long and not has_trained and len(process_counts) * len(precisions) > 1:
+        config = autotune(train_state, group, threads, precisions, process_counts, report)
     else:
-        group = together.group
-        arithmetic = arithmetic_of(run.learner, group, threads, report, together.processes)
-        if arithmetic.processes > 1:
-            report.say(f"training in {arithmetic}")
-        train_to_end(run, arithmetic, group)
-    return _finished(run, folder)
+        precision = precisions[0] if on_cpu else settings.precision
+        config = ComputeConfig(precision=precision, **divide_threads(process_counts[0]))
+    # The number of processes under torchrun may differ next time.
+    stored = config.model_copy(update={"processes": 1, "threads": threads}) if group else config
+    write_json(path, stored.model_dump())
+    return config
 
 
-def new_predictor(prepared: Prepared) -> Predictor:
-    """The model that the recipe describes, with random weights."""
-    return new_model(prepared.model)
-
-
-def _finished(run: Run, folder: Path) -> Bundle:
-    """Choose the weights, examine them once more, and write the model folder."""
-    prepared = run.prepared
-    training = prepared.config.training
-    if run.tunes:
-        sentences = training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
-        tuned = finish_tuning(run, sentences)
-        chosen, result, report = tuned.chosen, tuned.after.new, tuned.to_json(run)
-        write_json(folder / REPORT, report)  # which the command prints
-    else:
-        sentences = 2 * training.bleu_sentences if training.minutes else FINAL_BLEU_SENTENCES
-        chosen, report = _choose_weights(run), None
-        run.report.say(chosen)
-        examined = prepared.examined
-        result = validate_each(run.model, prepared.tokenizer, prepared.validation, examined, sentences)
-        for line in direction_lines(result, prepared.directions):
-            run.report.say(line)
-    card = model_card(run, result, chosen, report)
-    bundle = Bundle(_bundle_config(run, folder), run.prepared.tokenizer, run.model.eval(), card)
-    bundle.save(folder)
-    return bundle
-
-
-def _bundle_config(run: Run, folder: Path) -> BundleConfig:
-    prepared, taught = run.prepared, run.prepared.config.taught
-    longest = _longest_source(prepared)
-    by_sentence = _single_sentences(first_shard(folder / "training" / "data"))
-    start = prepared.start
-    if start is not None:
-        changes = {
-            "model": run.model.config,
-            "search": prepared.config.search,
-            "longest_source": max(longest, start.longest_source),
-            "by_sentence": start.by_sentence and by_sentence,
-            "languages": start.languages or prepared.tokenizer.languages,
-            "directions": _learned(start, prepared.directions),
-        }
-        return start.model_copy(update=changes)
-    return BundleConfig(
-        languages=prepared.tokenizer.languages,
-        targets=tuple(dict.fromkeys(target for _, target in prepared.directions)),
-        sources=tuple(dict.fromkeys(source for source, _ in prepared.directions)),
-        directions=prepared.directions,
-        model=run.model.config,
-        search=prepared.config.search,
-        longest_source=longest,
-        by_sentence=by_sentence,
-        normalize=prepared.config.cleaning.normalize,
-        inline_terms=prepared.config.terms.share > 0,
-        taught_head=(taught.layer, taught.head) if taught.links else None,
-    )
-
-
-def _learned(start: BundleConfig, new: Sequence[Direction]) -> tuple[Direction, ...]:
-    """The directions of a model that says them, and those it was tuned on."""
-    return tuple(dict.fromkeys((*start.directions, *new))) if start.directions else ()
-
-
-def _choose_weights(run: Run) -> str:
-    """The average of the last checkpoints or the best single one: whichever loses less on validation."""
-    last = whole(run.regular_checkpoints()[-run.prepared.config.training.average :], run.report)
-    best = [run.checkpoint_folder / f"{run.state.best_update:09}"]
-    candidates = {}
-    if len(last) > 1:
-        candidates[f"the average of the last {len(last)} checkpoints"] = averaged_weights(last)
-    if len(last) == 1:
-        candidates[f"the checkpoint of update {int(last[0].name):,}"] = averaged_weights(last)
-    if best[0].exists() and best != last and whole(best, run.report):
-        candidates[f"the best checkpoint, of update {run.state.best_update:,}"] = read_tensors(
-            best[0] / WEIGHTS
-        )
-    if not candidates:  # what the run went on from is whole, and is its end
-        candidates[f"those of update {run.state.update:,}"] = named_parameters(run.model)
-    losses = {}
-    for name, weights in candidates.items():
-        load_parameters(run.model, weights, run.folder)
-        losses[name] = validate(run.model, run.prepared.tokenizer, run.prepared.validation, 0).loss
-    winner = min(losses, key=lambda name: losses[name] if math.isfinite(losses[name]) else math.inf)
-    load_parameters(run.model, candidates[winner], run.folder)
-    return f"weights: {winner} (validation loss {losses[winner]:.4f})"
-
-
-def _longest_source(prepared: Prepared) -> int:
-    """Tokens, END included, of the longest source sentence that the model has learned to read."""
-    longest = prepared.training.longest_source + 1
-    return min(max(longest, SHORTEST_LONGEST), prepared.config.model.longest)
-
-
-def _single_sentences(path: Path) -> bool:
-    """Whether nearly all sources are one sentence: then the model cannot be trusted with two at once."""
-    several = [
-        len(split_sentences(without_tags(pair.source))) > 1 for pair in islice(cleaned_pairs(path), 10_000)
-    ]
-    return sum(several) < len(several) * SEVERAL_SENTENCES
-
-
-def _lasting_part(part: Part) -> dict[str, Any]:
-    return part.to_json() | {"paths": [_lasting(path) for path in part.paths]}
-
-
-def _lasting(path: Path) -> str:
-    return str(path) if path == STANDARD_INPUT else str(path.absolute())
+def read_compute_config(path: Path) -> ComputeConfig:
+    """Read autotune.json."""
+    hint = f"delete it to measure again: {path}"
+    content = read_json(path, hint)
+    try:
+        return ComputeConfig.from_settings(content)
+    except HeedfulError as error:
+        raise HeedfulError(f"{path} is corrupt: {error.problem}", hint=hint) from None

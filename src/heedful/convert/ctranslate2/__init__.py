@@ -1,0 +1,1 @@
+"""CTranslate2: conversion of weights and the cached conversion."""

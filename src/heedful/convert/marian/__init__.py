@@ -1,0 +1,1 @@
+"""MarianMT (opus-mt) models, in and out."""

@@ -1,1 +1,0 @@
-"""Sentence pairs on their way from files to batches of token ids."""

@@ -1,0 +1,1 @@
+"""Sentence pairs: file formats, cleaning, splits, token datasets, batches."""

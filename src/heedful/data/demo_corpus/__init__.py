@@ -1,0 +1,1 @@
+"""The built-in English-French corpus: a grammar and its lexicon."""

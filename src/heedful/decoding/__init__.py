@@ -1,1 +1,0 @@
-"""Search: from a model that names the next word to whole translations."""

@@ -1,1 +1,0 @@
-"""Looking inside a trained model: every number is the model's own."""

@@ -1,1 +1,0 @@
-"""Other programs' formats: what a model can become, and come from."""

@@ -1,0 +1,1 @@
+"""Inside a model: activations, traces, attention, attribution, figures."""

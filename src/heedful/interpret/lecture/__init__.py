@@ -1,0 +1,1 @@
+"""The steps of the paper in numbers that can be checked by hand."""

@@ -1,1 +1,0 @@
-"""The Transformer of the paper, one file a part."""

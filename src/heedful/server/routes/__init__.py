@@ -1,0 +1,1 @@
+"""HTTP routes: LibreTranslate, DeepL, native, traces, operations."""

@@ -1,1 +1,0 @@
-"""From text to token ids and back, without losing a character."""

@@ -1,0 +1,1 @@
+"""What needs several packages: train, evaluate, distill, compare."""

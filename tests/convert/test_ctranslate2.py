@@ -1,0 +1,242 @@
+"""Conversion to CTranslate2: every variant gives the same numbers; what is kept is renewed in time."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from heedful.convert import compatibility
+from heedful.convert.compatibility import MAX_SINUSOIDAL_POSITIONS, ctranslate2_incompatibility
+from heedful.convert.ctranslate2.cache import find_conversion, get_conversion
+from heedful.convert.ctranslate2.weights import export_ctranslate2
+from heedful.errors import HeedfulError
+from heedful.generation.config import GenerationConfig
+from heedful.inference.ctranslate2_backend import CTranslate2Backend
+from heedful.inference.loading import load
+from heedful.inference.translator import Translator
+from heedful.model_folder import ModelFolder, ModelFolderConfig
+from heedful.models.config import ModelConfig
+from heedful.models.transformer import Transformer
+from tests.interpret.small_models import new_tokenizer
+from tests.models.variants import VARIANTS as FAMILY
+
+SOURCES = ["The dog is tired.", "I am a student.", "The animal didn't cross the street because it was wide.", "猫"]
+TARGETS = ["Le chien est fatigué.", "Je suis un étudiant.", "L'animal n'a pas traversé la rue.", "chat"]
+
+
+def variant(
+    norm_placement: str,
+    positions: str,
+    activation: str,
+    bias: bool,
+    tied: bool,
+    longest_source: int = 40,
+    **others: object,
+) -> ModelFolder:
+    tokenizer = new_tokenizer("bpe")
+    config = ModelConfig.from_settings(
+        {
+            "d_model": 24,
+            "heads": 3,
+            "encoder_layers": 3,
+            "decoder_layers": 2,
+            "d_ff": 40,
+            "norm_placement": norm_placement,
+            "positions": positions,
+            "max_length": 64,
+            "activation": activation,
+            "attention_bias": bias,
+            "tie_output_embeddings": tied,
+            "source_vocab_size": tokenizer.source.vocab_size,
+            "target_vocab_size": tokenizer.target.vocab_size,
+            "share_embeddings": False,
+            **others,
+        }
+    )
+    torch.manual_seed(5)
+    model = Transformer(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.2 * torch.randn_like(parameter) * (parameter != 0)
+    return ModelFolder(ModelFolderConfig(model=config, max_source_length=longest_source), tokenizer, model.eval())
+
+
+VARIANTS = list(product(["post", "pre"], ["sinusoidal", "learned"], ["relu", "gelu"], [True, False], [True, False]))
+
+
+REFUSED = {
+    "alibi": "model.positions = 'alibi'",
+    "dependency": "model.positions = 'dependency'",
+    "relative-dependency": "model.positions = 'relative-dependency'",
+    "no-residuals": "model.residuals = False",
+    "no-residuals-pre": "model.residuals = False",
+    "bigbird": "model.encoder_attention = 'bigbird'",
+    "bigbird-without-first": "model.encoder_attention = 'bigbird'",
+    "linformer": "model.encoder_attention = 'linformer'",
+}
+
+
+@pytest.mark.parametrize(("norm", "positions", "activation", "bias", "tied"), VARIANTS[::3] + VARIANTS[1:2])
+def test_ctranslate2_matches_pytorch(
+    norm: str, positions: str, activation: str, bias: bool, tied: bool, tmp_path: Path
+) -> None:
+    agrees(variant(norm, positions, activation, bias, tied), tmp_path)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_ctranslate2_variant_matches_or_is_rejected(name: str, tmp_path: Path) -> None:
+    settings = {"norm_placement": "post", "positions": "sinusoidal", "activation": "relu", **FAMILY[name]}
+    model_folder = variant(**settings, bias=True, tied=True)
+    if name in REFUSED:
+        with pytest.raises(HeedfulError, match=REFUSED[name]):
+            export_ctranslate2(model_folder, tmp_path)
+    else:
+        agrees(model_folder, tmp_path)
+
+
+def agrees(model_folder: ModelFolder, tmp_path: Path) -> None:
+    before = {name: tensor.clone() for name, tensor in model_folder.translation_model.state_dict().items()}
+    export_ctranslate2(model_folder, tmp_path, "int8")
+    export_ctranslate2(model_folder, tmp_path, "float32")
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in model_folder.translation_model.state_dict().items()
+    )
+    quick = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1))
+    pytorch_translator = Translator.with_pytorch(model_folder)
+    for ours, theirs in zip(pytorch_translator.score(SOURCES, TARGETS), quick.score(SOURCES, TARGETS), strict=True):
+        assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-4)
+    search = GenerationConfig(beam_size=1, max_length_offset=12)
+    for ours, theirs in zip(
+        pytorch_translator.translate(SOURCES, search), quick.translate(SOURCES, search, details=True), strict=True
+    ):
+        assert theirs.alternatives[0].tokens == ours.alternatives[0].tokens
+        assert theirs.score == pytest.approx(ours.score, abs=1e-3)
+        assert "<pad>" not in theirs.alternatives[0].tokens
+
+
+def test_ctranslate2_long_sentence_matches(tmp_path: Path) -> None:
+    """CTranslate2 cannot go beyond the table that it is given."""
+    model_folder = variant("post", "sinusoidal", "relu", True, True, longest_source=2_000)
+    export_ctranslate2(model_folder, tmp_path, "float32")
+    source, target = ["The dog is tired, " * 60], ["Le chien est fatigué, " * 60]
+    [ours] = Translator.with_pytorch(model_folder).score(source, target)
+    [theirs] = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1)).score(
+        source, target
+    )
+    assert 256 < len(ours.token_log_probabilities) < MAX_SINUSOIDAL_POSITIONS
+    assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-3)
+
+
+def test_conversion_is_cached_and_replaced_when_weights_change(tmp_path: Path) -> None:
+    model_folder = variant("post", "sinusoidal", "relu", True, True)
+    model_folder.save(tmp_path)
+    first = get_conversion(tmp_path, model_folder, "float32")
+    stamp = (first / "model.bin").stat().st_mtime_ns
+    assert first == tmp_path / "ctranslate2" / "float32"
+    assert find_conversion(tmp_path, "int8") is None
+    assert (get_conversion(tmp_path, model_folder, "float32") / "model.bin").stat().st_mtime_ns == stamp
+    with torch.no_grad():
+        model_folder.translation_model.output.weight[5] += 1
+    model_folder.save(tmp_path)
+    again = get_conversion(tmp_path, ModelFolder.load(tmp_path), "float32")
+    assert (again / "model.bin").stat().st_mtime_ns > stamp
+    (again / "conversion.json").write_text("{}")
+    assert (get_conversion(tmp_path, model_folder, "float32") / "model.bin").stat().st_mtime_ns > stamp
+    assert get_conversion(tmp_path, model_folder, "int8") == find_conversion(tmp_path, "int8")
+
+
+def test_corrupt_conversion_is_replaced(tmp_path: Path) -> None:
+    model_folder = variant("post", "sinusoidal", "relu", True, True)
+    model_folder.save(tmp_path)
+    broken = get_conversion(tmp_path, model_folder, "int8") / "model.bin"
+    broken.write_bytes(broken.read_bytes()[:1000])
+    engine = load(tmp_path, device="cpu", workers=1)
+    assert engine.name == "CTranslate2 int8"
+    assert engine.translate(["The dog."], GenerationConfig(beam_size=1, max_length_offset=3))[0].alternatives
+    (tmp_path / "ctranslate2" / "int8" / "conversion.json").write_text("{")
+    assert load(tmp_path, device="cpu", workers=1).name == "CTranslate2 int8"
+
+
+@pytest.mark.long
+def test_concurrent_conversions_wait(tmp_path: Path) -> None:
+    variant("post", "sinusoidal", "relu", True, True).save(tmp_path)
+    code = f"from heedful import load; print(load({str(tmp_path)!r}, device='cpu', workers=1).name)"
+    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [run.communicate(timeout=120)[0].strip() for run in runs] == ["CTranslate2 int8"] * 3
+
+
+def test_every_model_setting_is_listed() -> None:
+    """A new setting must be added to the supported ones, or models with it are rejected."""
+    assert set(ModelConfig.model_fields) == set(compatibility.CTRANSLATE2_VALUES)
+    for name, values in compatibility.CTRANSLATE2_VALUES.items():
+        annotation = ModelConfig.model_fields[name].annotation
+        assert values is None or set(values) <= ({True, False} if annotation is bool else set(get_args(annotation)))
+
+
+class Gated(ModelConfig):
+    """A model of tomorrow."""
+
+    gate: bool = False
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"activation": "swish"}, "model.activation = 'swish'"),
+        ({"positions": "spiral"}, "model.positions = 'spiral'"),
+        ({"architecture": "gru"}, "CTranslate2 does not support model.architecture = 'gru'"),
+        ({"norm_placement": "sandwich"}, "model.norm_placement = 'sandwich'"),
+        ({"positions": "learned", "max_length": 100_001}, "at most 100,000 learned positions"),
+    ],
+)
+def test_unsupported_setting_is_rejected(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
+    model_folder = variant("post", "sinusoidal", "relu", True, True)
+    assert ctranslate2_incompatibility(model_folder.config.model) == ""
+    model = model_folder.config.model.model_copy(update=change)  # unchecked: such models may come
+    assert reason in ctranslate2_incompatibility(model)
+    strange = replace(model_folder, config=model_folder.config.model_copy(update={"model": model}))
+    with pytest.raises(HeedfulError, match="cannot convert to a CTranslate2 model") as error:
+        export_ctranslate2(strange, tmp_path / "out")
+    assert reason in str(error.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_unknown_setting_raises() -> None:
+    config = Gated(**variant("post", "sinusoidal", "relu", True, True).config.model.model_dump())
+    assert "model.gate" in ctranslate2_incompatibility(config)
+
+
+def test_unsupported_model_uses_pytorch(tmp_path: Path) -> None:
+    config = variant("post", "learned", "relu", True, True).config.model.model_dump()
+    tokenizer = new_tokenizer("bpe")
+    model = ModelConfig.from_settings({**config, "max_length": 100_001, "d_model": 6})
+    ModelFolder(ModelFolderConfig(model=model, max_source_length=40), tokenizer, Transformer(model)).save(tmp_path)
+    engine = load(tmp_path, device="cpu")
+    assert engine.name.startswith("PyTorch (CTranslate2 supports at most 100,000 learned positions")
+    assert engine.translate(["The dog."], GenerationConfig(beam_size=1, max_length_offset=3))[0].alternatives
+    with pytest.raises(HeedfulError, match="at most 100,000 learned positions"):
+        load(tmp_path, device="cpu", engine="ctranslate2")
+    assert not (tmp_path / "ctranslate2").exists()
+
+
+def test_too_long_input_raises_with_hint(tmp_path: Path) -> None:
+    model_folder = variant("post", "learned", "relu", True, True)  # up to 64 tokens
+    export_ctranslate2(model_folder, tmp_path)
+    quick = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1))
+    long = "Le chien est fatigué. " * 40
+    for pair in (SOURCES[:1], [long]), ([long], TARGETS[:1]):
+        with pytest.raises(HeedfulError, match="64 learned positions") as error:
+            quick.score(*pair)
+        assert "shorter sentences" in error.value.hint
+
+
+def test_missing_package_raises_with_pip_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(compatibility, "find_spec", lambda name: None)
+    with pytest.raises(HeedfulError, match="not installed") as error:
+        export_ctranslate2(variant("post", "sinusoidal", "relu", True, True), tmp_path)
+    assert "pip install 'heedful[ctranslate2]'" in error.value.hint

@@ -1,0 +1,207 @@
+"""`heedful translate -i -o` as real processes: killed and resumed, the output is the same to the byte."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.errors import HeedfulError
+from heedful.inference import bulk as resuming
+from heedful.inference.bulk import BATCH_LINES, TranslateOptions, open_resumable, translate_inputs
+from heedful.progress import Reporter
+from tests.conftest import run_heedful
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bulk") / "in.txt"
+    sources = [pair.source for pair in generate_pairs(3000, seed=9)]
+    path.write_text("\n".join([*sources, "", *sources]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("options", [["--beam", "1"], ["--n-best", "2"]])
+def test_translate_killed_run_resumes_identically(
+    quick_model: Path, lines: Path, tmp_path: Path, options: list[str]
+) -> None:
+    words = [
+        "translate",
+        quick_model,
+        "-i",
+        lines,
+        "--engine",
+        "ctranslate2",
+        "--workers",
+        "1",
+        "--set",
+        "generation.max_length_offset=4",
+        *options,
+    ]
+    whole = run_heedful(*words, "-o", tmp_path / "whole.txt")
+    assert whole.status == 0, whole.err
+    target = tmp_path / "killed.txt"
+    partial = tmp_path / "killed.txt.partial"
+    command = [sys.executable, "-m", "heedful", *map(str, words), "-o", str(target)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}) as run:
+        deadline = time.monotonic() + 120
+        while time.monotonic() < deadline and not (partial.exists() and partial.read_bytes().count(b"\n") > 4200):
+            time.sleep(0.005)
+            if run.poll() is not None:
+                break
+        run.send_signal(signal.SIGKILL)
+    assert not target.exists(), "it ended before the kill"
+    resumed_run = run_heedful(*words, "-o", target)
+    assert resumed_run.status == 0, resumed_run.err
+    assert "resuming after line" in resumed_run.err
+    assert target.read_bytes() == (tmp_path / "whole.txt").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"whole.txt", "killed.txt"}
+
+
+def interrupted(path: Path, identity: dict[str, int], output_format: str, text: str) -> None:
+    """Some work, and Ctrl-C."""
+    with open_resumable(path, identity, output_format, Reporter(quiet=True)) as (file, _):
+        file.write(text)
+        raise KeyboardInterrupt
+
+
+def test_open_resumable_other_settings_start_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "BATCH_LINES", 2)
+    path, quiet = tmp_path / "out", Reporter(quiet=True)
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, {"a": 1}, "text", "1\n2\n3\n4\n5\ncut")
+    with open_resumable(path, {"a": 1}, "text", quiet) as (file, done):
+        assert done == 4
+        file.write("five\n")
+    assert path.read_text() == "1\n2\n3\n4\nfive\n"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, {"a": 1}, "text", "1\n2\n3\n")
+    with open_resumable(path, {"a": 2}, "text", quiet) as (_, done):
+        assert done == 0
+    assert path.read_text() == ""
+
+
+class Interrupting(Reporter):
+    """Remembers what it is told, and stops the work at a line that is no UTF-8, as Ctrl-C would."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = ""
+
+    def info(self, text: str) -> None:
+        self.told += text + "\n"
+
+    def warning(self, text: str) -> None:
+        self.info(text)
+        if "invalid UTF-8" in text:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "weights.safetensors"])
+def test_translate_changed_model_starts_over(quick_model: Path, tmp_path: Path, part: str) -> None:
+    model, source = tmp_path / "model", tmp_path / "in.txt"
+    shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training", "ctranslate2"))
+    source.write_bytes(b"I am.\n" * (2 * BATCH_LINES) + b"\xff\n")
+    options = TranslateOptions(
+        models=(model,),
+        inputs=(source,),
+        output=tmp_path / "out",
+        engine="pytorch",
+        device="cpu",
+        generation_overrides={"beam_size": 1},
+    )
+
+    def told() -> str:
+        report = Interrupting()
+        with pytest.raises(KeyboardInterrupt):
+            translate_inputs(options, report)
+        return report.told
+
+    assert "resuming" not in told()
+    assert "resuming after line 2,048" in told()
+    os.utime(model / part, ns=(1, 1))
+    assert "another input, model or settings" in told()
+
+
+def test_translate_output_link_is_followed(quick_model: Path, tmp_path: Path) -> None:
+    """Where a link leads the translation goes, whether there is a file yet or not; the link stays."""
+    source, folder = tmp_path / "in.txt", tmp_path / "elsewhere"
+    source.write_text("The dog is tired.\n", encoding="utf-8")
+    folder.mkdir()
+    (folder / "old.txt").write_text("old\n", encoding="utf-8")
+    for name in ("old.txt", "new.txt"):
+        link = tmp_path / f"link-to-{name}"
+        link.symlink_to(Path("elsewhere") / name)
+        done = run_heedful("translate", quick_model, "-i", source, "-o", link)
+        assert done.status == 0, done.err
+        assert link.is_symlink()
+        assert (folder / name).read_text(encoding="utf-8") not in ("", "old\n")
+    assert {path.name for path in folder.iterdir()} == {"old.txt", "new.txt"}
+
+
+def test_translate_output_not_a_regular_file_raises(quick_model: Path, tmp_path: Path) -> None:
+    """A pipe (or /dev/null) would be replaced by a file; a link to itself leads nowhere."""
+    pipe, circle, lost = tmp_path / "pipe", tmp_path / "circle", tmp_path / "lost"
+    os.mkfifo(pipe)
+    circle.symlink_to(circle)
+    lost.symlink_to(tmp_path / "no folder" / "out.txt")
+    for output, reason in ((pipe, "not a regular file"), (circle, "a circular link"), (lost, "no such folder")):
+        done = run_heedful("translate", quick_model, "A dog.", "-o", output)
+        assert done.status != 0
+        assert reason in done.err
+    assert pipe.is_fifo()
+    own = tmp_path / "own.txt"
+    own.write_text("A dog.\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(own)
+    done = run_heedful("translate", quick_model, "-i", own, "-o", tmp_path / "link")
+    assert "would overwrite" in done.err
+
+
+def test_open_resumable_second_process_raises(tmp_path: Path) -> None:
+    path, quiet = tmp_path / "out", Reporter(quiet=True)
+    with open_resumable(path, {}, "text", quiet) as (file, _):
+        file.write("mine\n")
+        file.flush()
+        with pytest.raises(HeedfulError, match="another process"), open_resumable(path, {}, "text", quiet):
+            pass
+    assert path.read_text() == "mine\n"
+
+
+def test_open_resumable_n_best_output_resumes_after_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resuming, "BATCH_LINES", 2)
+    path, quiet = tmp_path / "out", Reporter(quiet=True)
+    with pytest.raises(KeyboardInterrupt):  # 4 is not whole
+        interrupted(path, {}, "tsv", "1\ta\n1\tb\n2\ta\n2\tb\n3\ta\n3\tb\n4\ta\n")
+    with open_resumable(path, {}, "tsv", quiet) as (_, done):
+        assert done == 2
+    assert path.read_text() == "1\ta\n1\tb\n2\ta\n2\tb\n"
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(path, {}, "jsonl", "".join(json.dumps({"line": n}) + "\n" for n in range(1, 6)))
+    with open_resumable(path, {}, "jsonl", quiet) as (_, done):
+        assert done == 4
+
+
+def test_translate_output_formats(quick_model: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in.txt"
+    source.write_text("The dog is tired.\n\nI am a student.\n", encoding="utf-8")
+    scores = run_heedful("translate", quick_model, "-i", source, "--scores")
+    assert [row.split("\t")[:2] for row in scores.out.splitlines()] == [["1", "1"], ["2", "1"], ["3", "1"]]
+    links = run_heedful("translate", quick_model, "-i", source, "--alignments")
+    rows = [row.split("\t") for row in links.out.splitlines()]
+    assert [len(row) for row in rows] == [5, 5, 5]
+    assert rows[1][4] == ""
+    assert all(link.count("-") == 1 for link in rows[0][4].split())
+    data = run_heedful("translate", quick_model, "-i", source, "--format", "jsonl")
+    first = json.loads(data.out.splitlines()[0])["translations"][0]
+    assert len(first["token_log_probabilities"]) in (len(first["tokens"]), len(first["tokens"]) + 1)
+    assert first["alignment"]
+    wrong = run_heedful("translate", quick_model, "-i", source, "--alignments", "--format", "text")
+    assert "only one translation per line" in wrong.err
+    assert "unknown engine 'x'" in run_heedful("translate", quick_model, "a", "--engine", "x").err

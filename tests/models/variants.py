@@ -1,0 +1,66 @@
+"""Every model variant, as settings on top of the paper's."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from heedful.models.config import DEPENDENCY_POSITIONS
+from heedful.tokenization.dependency_trees import pack_token
+from heedful.tokenization.special_tokens import PAD
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "pre-norm": {"norm_placement": "pre"},
+    "learned": {"positions": "learned"},
+    "relative": {"positions": "relative", "max_relative_distance": 3},
+    "rotary": {"positions": "rotary"},
+    "alibi": {"positions": "alibi"},
+    "dependency": {"positions": "dependency"},
+    "relative-dependency": {"positions": "relative-dependency", "max_relative_distance": 3},
+    "nowhere": {"positions": "none"},
+    "rms": {"norm": "rmsnorm"},
+    "rms-pre": {"norm": "rmsnorm", "norm_placement": "pre"},
+    "silu": {"activation": "silu"},
+    "gated": {"gated_feed_forward": True, "activation": "silu"},
+    "unscaled": {"scale_attention": False},
+    "unscaled-embeddings": {"scale_embeddings": False},
+    "output-bias": {"output_bias": True},
+    "no-residuals": {"residuals": False},
+    "no-residuals-pre": {"residuals": False, "norm_placement": "pre"},
+    "bigbird": {
+        "encoder_attention": "bigbird",
+        "decoder_attention": "bigbird",
+        "block_size": 2,
+        "window_blocks": 1,
+        "random_blocks": 1,
+    },
+    "bigbird-without-first": {
+        "encoder_attention": "bigbird",
+        "decoder_attention": "bigbird",
+        "block_size": 1,
+        "window_blocks": 1,
+        "global_blocks": 0,
+        "random_blocks": 1,
+    },
+    "linformer": {"encoder_attention": "linformer", "projected_length": 3},
+}
+
+
+def in_trees(name: str, ids: Tensor) -> Tensor:
+    """The padded ids, with a random tree in each but the last sentence if the variant reads trees.
+
+    Words have one to three pieces; the last piece before the padding, the end, is in no word.
+    """
+    if VARIANTS[name].get("positions") not in DEPENDENCY_POSITIONS:
+        return ids
+    placed = ids.clone()
+    for row, sentence in enumerate(ids[:-1]):
+        length = int((sentence != PAD).sum()) - 1
+        words = (torch.rand(length) < 0.6).cumsum(0).clamp(min=1).tolist()
+        count = max(words, default=0)
+        order = torch.randperm(count).tolist()  # the head of a word comes before it here
+        heads = {word + 1: order[int(torch.randint(place, ()))] + 1 if place else 0 for place, word in enumerate(order)}
+        for place, word in enumerate(words):
+            placed[row, place] = pack_token(int(sentence[place]), word, heads[word])
+    return placed
