@@ -65,7 +65,7 @@ def measure(kind: str, length: int, rounds: int, threads: int) -> dict[str, floa
 
 def _module(kind: str, length: int) -> Any:
     from heedful.models.config import ArchitectureConfig
-    from heedful.models.layers import new_decoder_attention, new_encoder_attention
+    from heedful.models.transformer import new_decoder_attention, new_encoder_attention
 
     name, _, causal = kind.partition("-")
     side = "decoder_attention" if causal else "encoder_attention"

@@ -140,17 +140,31 @@ def test_translating_imports_nothing_it_does_not_need() -> None:
     assert not imported_packages(code, {"torch", "sacrebleu", "rich", "fastapi"})
 
 
-@pytest.mark.long
-def test_translate_command_enters_few_modules_and_imports_no_others(tmp_path: Path) -> None:
-    """The command on a converted model: at most 18 modules, no Ray, no document formats, no training code."""
+@pytest.fixture(scope="module")
+def small_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained model, converted for CTranslate2."""
+    from heedful.inference.loading import load
     from tests.module_paths import train_model
 
-    model = train_model(tmp_path)
-    code = f"from tests.module_paths import record_translate; recorder = record_translate(Path({str(model)!r}))\n"
-    code = f"from pathlib import Path\n{code}print('modules:', *recorder.modules)"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert len(result.stdout.partition("modules: ")[2].split()) <= 18
-    code = f"import os, sys; sys.argv = ['heedful', 'translate', {str(model)!r}, 'The dog.']\n"
+    folder = train_model(tmp_path_factory.mktemp("architecture"))
+    load(folder)
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("path", "limit"), [("translate", 18), ("serve", 20), ("trace", 18)])
+def test_path_enters_few_modules(small_model: Path, path: str, limit: int) -> None:
+    """``heedful translate``, ``POST /translate`` and ``heedful.trace``, as docs/architecture.md describes them."""
+    command = [sys.executable, "-m", "tests.module_paths", path, "--model", str(small_model)]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    modules = [line for line in result.stdout.splitlines() if line in PATHS]
+    assert 10 < len(modules) <= limit
+
+
+@pytest.mark.long
+def test_translate_command_imports_no_other_modules(small_model: Path) -> None:
+    """The command on a converted model: no Ray, no document formats, no training code."""
+    code = f"import os, sys; sys.argv = ['heedful', 'translate', {str(small_model)!r}, 'The dog.']\n"
     code += "os._exit = lambda status: None\nfrom heedful.cli.main import main; main()"
     prefixes = ("heedful.training", "heedful.documents", "heedful.server", "heedful.inference.ray_bulk")
     unneeded = {module for module in PATHS if module.startswith(prefixes)}

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from heedful.data.word_alignment import format_pharaoh
 from heedful.errors import HeedfulError
-from heedful.interpret import heads as heads_module
+from heedful.interpret import head_report
 from heedful.interpret.activations import aggregate_to_words, compute_activations, regroup_words
-from heedful.interpret.alignment import Aligner
 from heedful.interpret.attention_report import FigureOptions, write_attention_report
 from heedful.interpret.attribution import gradient_matrix, occlusion_matrix, target_rollout
+from heedful.interpret.heads import Aligner
 from heedful.model_folder import ModelFolder
 from heedful.progress import Reporter
 from tests.conftest import Result, run_heedful
@@ -303,9 +303,9 @@ def test_inspect_heads_reports_patterns(quick_model: Path, grammar_pairs: Path) 
 def test_inspect_grammar_reports_heads(quick_model: Path) -> None:
     """A model that has learned little: chance, and said so."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(heads_module, "SELECTION_SENTENCES", 12)
-        patch.setattr(heads_module, "TEST_SENTENCES", 30)
-        explanation = heads_module.report_grammar(quick_model, device="cpu", report=Reporter(quiet=True))
+        patch.setattr(head_report, "SELECTION_SENTENCES", 12)
+        patch.setattr(head_report, "TEST_SENTENCES", 30)
+        explanation = head_report.report_grammar(quick_model, device="cpu", report=Reporter(quiet=True))
     antecedents, alignment = explanation.sections
     names = antecedents.tables[0].rows
     assert len(set(names)) == 5

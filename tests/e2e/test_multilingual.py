@@ -10,7 +10,7 @@ from heedful.generation.config import GenerationConfig
 from heedful.inference.loading import load
 from heedful.inference.translator import Translator
 from heedful.interpret.activations import compute_activations, regroup_words
-from heedful.interpret.alignment import default_aligner
+from heedful.interpret.heads import default_aligner
 from heedful.interpret.trace import compute_trace
 from heedful.interpret.trace_schema import TraceRequest
 from tests.conftest import run_heedful

@@ -18,7 +18,8 @@ from heedful.data.word_alignment import (
 )
 from heedful.errors import HeedfulError
 from heedful.interpret.activations import Activations, compute_activations, regroup_words
-from heedful.interpret.alignment import Aligner, default_aligner, find_best_aligner, list_aligners
+from heedful.interpret.alignment import find_best_aligner
+from heedful.interpret.heads import Aligner, default_aligner, list_aligners
 from tests.interpret.small_models import new_model_folder
 
 

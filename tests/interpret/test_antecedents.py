@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from heedful.data.demo_corpus.grammar import generate_pairs, split_words
-from heedful.interpret import heads as antecedents
+from heedful.interpret import head_report
 from heedful.interpret.activations import Activations, compute_activations
 from heedful.interpret.attribution import HeadIndex
-from heedful.interpret.heads import AntecedentProbe, genders_differ, measure_antecedents
+from heedful.interpret.head_report import AntecedentProbe, genders_differ, measure_antecedents
 from tests.interpret.small_models import new_model_folder
 
 
@@ -54,8 +54,8 @@ def test_measure_antecedents_finds_head_given_the_answer(monkeypatch: pytest.Mon
         assert request == {"il", "elle"}
         return torch.eye(len(activations.source.ids))[pair.antecedent[1]]
 
-    monkeypatch.setattr(antecedents, "compute_activations", knowing_more)
-    monkeypatch.setattr(antecedents, "ATTRIBUTION_METHODS", {"gradient": knowing_gradient})
+    monkeypatch.setattr(head_report, "compute_activations", knowing_more)
+    monkeypatch.setattr(head_report, "ATTRIBUTION_METHODS", {"gradient": knowing_gradient})
     rates = measure_antecedents(model_folder, [*pairs, *(pair for pair in generate_pairs(9) if not pair.antecedent)])
     best = AntecedentProbe("attention", "it", HeadIndex("encoder", 1, 2))
     first = next(iter(rates))

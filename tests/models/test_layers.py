@@ -6,9 +6,8 @@ from torch import Tensor, nn
 
 from heedful.models.config import ArchitectureConfig
 from heedful.models.embeddings import Embedding, new_token_embedding, sinusoids
-from heedful.models.layers import DecoderLayer, EncoderLayer
 from heedful.models.sublayers import FeedForward, PostNorm, PreNorm
-from heedful.models.transformer import Encoder
+from heedful.models.transformer import DecoderLayer, Encoder, EncoderLayer
 
 SMALL = ArchitectureConfig(d_model=2, heads=1, d_ff=3, dropout=0.0)
 

@@ -181,7 +181,7 @@ def inspect(
             report=report,
         )
     elif heads or grammar:
-        from heedful.interpret.heads import report_grammar, report_heads
+        from heedful.interpret.head_report import report_grammar, report_heads
         from heedful.interpret.tables import can_style, render_text, terminal_width
 
         explanation = (

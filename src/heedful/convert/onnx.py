@@ -29,9 +29,8 @@ from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_json, write_text
 from heedful.model_folder import ModelFolder, ModelFolderConfig
 from heedful.models.embeddings import SinusoidalPositions
-from heedful.models.layers import DecoderCache, LayerCache
 from heedful.models.relative_positions import RotaryAttention, rotate_by, rotation_table
-from heedful.models.transformer import Transformer
+from heedful.models.transformer import DecoderCache, LayerCache, Transformer
 from heedful.tokenization.sentencepiece import segmentation_warning, sentencepiece_bytes
 from heedful.tokenization.special_tokens import END, PAD, UNK
 

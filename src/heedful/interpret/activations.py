@@ -22,9 +22,8 @@ from heedful.models.attention import MultiHeadAttention, causal_mask
 from heedful.models.base import Model
 from heedful.models.config import RECURRENT_ARCHITECTURES, ModelConfig
 from heedful.models.language_models import CausalLM, CausalLMLayer, MaskedLM
-from heedful.models.layers import DecoderLayer, EncoderLayer
 from heedful.models.sublayers import PostNorm
-from heedful.models.transformer import Decoder, Encoder, Transformer
+from heedful.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer
 from heedful.tokenization.dependency_trees import unpack_token_ids
 from heedful.tokenization.normalization import METASPACE, clean_sentence
 from heedful.tokenization.special_tokens import END, MASK, PAD

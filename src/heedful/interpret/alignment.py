@@ -1,17 +1,13 @@
-"""Word alignment from cross-attention.
+"""Align the words of sentence pairs by cross-attention.
 
-An aligner is a head of a decoder layer, or the mean of its heads, at the row that writes a word or, shifted,
-at the row that reads it (Shift-Att, Chen et al. 2020). ``find_best_aligner`` selects one without gold
-alignments, by its agreement with IBM model 1.
+``find_best_aligner`` selects the attention to read (an ``Aligner``) without gold alignments, by its agreement
+with IBM model 1.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
-
-from torch import Tensor
 
 from heedful.data.formats.base import ReadOptions
 from heedful.data.formats.lines import count_lines, read_lines
@@ -19,7 +15,6 @@ from heedful.data.reader import check_inputs, has_pair_per_line, read_pairs
 from heedful.data.word_alignment import (
     NULL_WORD,
     WordLink,
-    align_by_attention,
     alignment_error_rate,
     alignment_posteriors,
     format_pharaoh,
@@ -31,68 +26,15 @@ from heedful.files import atomic_write, check_writable
 from heedful.inference.loading import load
 from heedful.interpret.activations import (
     Activations,
-    aggregate_to_words,
     check_layer_and_head,
     compute_activations,
     regroup_words,
 )
+from heedful.interpret.heads import Aligner, default_aligner, list_aligners
 from heedful.model_folder import ModelFolder
-from heedful.models.config import ModelConfig
 from heedful.progress import Reporter
 from heedful.tokenization.dependency_trees import append_heads, find_heads_error
 from heedful.tokenization.normalization import split_on_spaces
-
-
-@dataclass(frozen=True, slots=True)
-class Aligner:
-    """The attention to read the alignment from."""
-
-    layer: int
-    head: int | None
-    """None: the mean of all heads."""
-    shifted: bool
-    """Whether a word's row is the one that reads it instead of the one that writes it."""
-
-    @property
-    def name(self) -> str:
-        """For messages, counted from 1."""
-        head = "the mean of heads" if self.head is None else f"head {self.head + 1}"
-        row = "reads" if self.shifted else "writes"
-        return f"decoder layer {self.layer + 1}, {head}, the row that {row} the word"
-
-    @property
-    def label(self) -> str:
-        """For tables, such as "cross 2.1, shifted": head 1 of layer 2."""
-        head = "mean" if self.head is None else str(self.head + 1)
-        return f"cross {self.layer + 1}.{head}{', shifted' if self.shifted else ''}"
-
-    def weights(self, activations: Activations) -> Tensor:
-        """(target words, source words) without tags and ends, so rows may sum to less than 1."""
-        layer_weights = activations.weights("cross", self.layer)
-        head_weights = layer_weights.mean(0) if self.head is None else layer_weights[self.head]
-        rows = activations.decoder_input if self.shifted else activations.target
-        word_weights = aggregate_to_words(head_weights, rows, activations.source)[:, activations.tag_count : -1]
-        return word_weights[1:] if self.shifted else word_weights[:-1]  # without the start, or without the end
-
-    def extract_links(self, activations: Activations) -> list[WordLink]:
-        """Links each target word to the source word with its largest share of attention."""
-        return align_by_attention(self.weights(activations).numpy())
-
-
-def list_aligners(activations: Activations) -> list[Aligner]:
-    """Every aligner of a model."""
-    heads: list[int | None] = [None, *range(activations.heads)]
-    return [
-        Aligner(layer, head, shifted)
-        for layer in range(activations.layers["cross"])
-        for head in heads
-        for shifted in (False, True)
-    ]
-
-
-def default_aligner(config: ModelConfig) -> Aligner:
-    """The mean of the heads of the layer that usually aligns best."""
-    return Aligner(config.alignment_layer, None, shifted=False)
 
 
 def find_best_aligner(pass_activations: Sequence[Activations]) -> tuple[Aligner, dict[Aligner, float]]:

@@ -39,9 +39,8 @@ from heedful.interpret.activations import (
     encode_source,
     mask_positions,
 )
-from heedful.interpret.alignment import default_aligner
 from heedful.interpret.attribution import ablate_heads, parse_head
-from heedful.interpret.heads import compute_head_profiles, entropy
+from heedful.interpret.heads import compute_head_profiles, default_aligner, entropy
 from heedful.interpret.trace_schema import MAX_TRACE_TOKENS, ModelFacts, TraceManifest, TraceRequest
 from heedful.interpret.trace_tensors import TensorIndex, build_tensor_index
 from heedful.model_folder import ModelFolder

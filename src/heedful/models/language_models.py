@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from heedful.models.base import AutoregressiveModel, Model, Observer, observe, scope_observer
 from heedful.models.config import ArchitectureConfig, ModelConfig
 from heedful.models.embeddings import Embedding, new_output_bias, new_token_embeddings
-from heedful.models.layers import new_decoder_attention
 from heedful.models.sublayers import new_feed_forward, new_final_norm, new_residual
-from heedful.models.transformer import Encoder
+from heedful.models.transformer import Encoder, new_decoder_attention
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from heedful.errors import HeedfulError
 from heedful.model_folder import ModelFolder
 from heedful.models.attention import MultiHeadAttention
 from heedful.models.config import RELATIVE_POSITIONS, ModelConfig
-from heedful.models.layers import DecoderLayer, EncoderLayer
 from heedful.models.relative_positions import RelativeAttention
 from heedful.models.sublayers import NORM_EPSILON, FeedForward, GatedFeedForward, Norm, PostNorm
-from heedful.models.transformer import Decoder, Encoder, Transformer
+from heedful.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer
 from heedful.tokenization.special_tokens import END, PAD, UNK
 from heedful.tokenization.tokenizer import Tokenizer
 
