@@ -115,8 +115,8 @@ def test_convert_round_trip_keeps_pairs(tmp_path: Path) -> None:
     ("name", "form", "problem"),
     [
         ("x.xlf", None, "needs the languages"),
-        ("x.docx", None, r"cannot tell the format of x\.docx"),
-        ("x.mo", None, "cannot tell the format"),
+        ("x.docx", None, r"cannot determine the format of x\.docx"),
+        ("x.mo", None, "cannot determine the format"),
         ("x", "excel", "unknown output format 'excel'"),
         ("in.tsv", None, "is also an input"),
         ("nowhere/x.tsv", None, "no such folder"),

@@ -268,7 +268,7 @@ class TestWrongInput:
         shutil.copytree(quick_model / "training", interrupted / "training")
         told = self.failed("train", grammar_pairs, "-o", interrupted)
         assert f"heedful train --resume {interrupted}" in told
-        assert "no training to resume" in self.failed("train", "--resume", tmp_path)
+        assert "no training run to resume" in self.failed("train", "--resume", tmp_path)
 
     def test_failed_start_leaves_no_folder(self, grammar_pairs: Path, tmp_path: Path) -> None:
         """A start that learned nothing is no folder in the way."""

@@ -150,7 +150,7 @@ def test_stream_resumes_in_every_format(files: Path, tmp_path: Path) -> None:
 
 
 def test_stream_with_invalid_input_raises(files: Path, tmp_path: Path) -> None:
-    with pytest.raises(HeedfulError, match="a stream has no end"):
+    with pytest.raises(HeedfulError, match="streaming has no epochs"):
         prepared(inputs(files), tmp_path / "a", max_updates=0, max_epochs=3)
     with pytest.raises(HeedfulError, match="standard input and pipes do not allow"):
         prepared(CorpusInputs(make_sources((Path("-"),))), tmp_path / "b")

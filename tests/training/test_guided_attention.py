@@ -32,8 +32,8 @@ def guided_batch(sources: list[list[int]], targets: list[list[int]], guided: Gui
     return replace(collate(sources, targets), guided_links=guided.get_links(sources))
 
 
-def new_guided_attention(weight: float = 1.0) -> GuidedAttention:
-    config = GuidedAttentionConfig(alignments="links.tsv", layer=2, head=3, weight=weight)
+def new_guided_attention() -> GuidedAttention:
+    config = GuidedAttentionConfig(alignments="links.tsv", layer=2, head=3)
     return GuidedAttention(config, {(400, 401, 402): [(2, 0), (1, 1)], (403, 404): [(0, 1)], (9,): [(0, 0)]})
 
 
@@ -44,15 +44,15 @@ def test_get_links_of_a_batch() -> None:
 
 def test_guided_loss_by_hand() -> None:
     model = new_model_folder().translation_model.double()
-    guided = new_guided_attention(weight=0.5)
+    guided = new_guided_attention()
     batch = guided_batch(SOURCES, TARGETS, guided)
     seen: dict[str, torch.Tensor] = {}
     model.encode(batch.source, seen.__setitem__)
     weights = seen["encoder.1.self.weights"][:, 2]
-    lesson = -(weights[0, 2, 0].log() + weights[0, 1, 1].log() + weights[1, 0, 1].log())
+    guided_loss = -(weights[0, 2, 0].log() + weights[0, 1, 1].log() + weights[1, 0, 1].log())
     plain, likelihood = compute_batch_loss(model, batch, 0.1)
-    with_lesson, same = compute_batch_loss(model, batch, 0.1, guided)
-    assert float(with_lesson.detach()) == pytest.approx(float((plain + 0.5 * lesson).detach()))
+    with_guided_loss, same = compute_batch_loss(model, batch, 0.1, guided)
+    assert float(with_guided_loss.detach()) == pytest.approx(float((plain + guided_loss).detach()))
     assert float(likelihood.detach()) == float(same.detach())
 
 

@@ -51,7 +51,7 @@ def _terms(pair: Pair) -> list[tuple[str, str]]:
 
 
 def test_term_finder_aligns_words() -> None:
-    finder = TermFinder(GRAMMAR, max_words=3)
+    finder = TermFinder(GRAMMAR)
     source, target = "The dog is tired.", "Le chien est fatigué."
     found = {
         (source[slice(*match.source)], target[slice(*match.target)]) for match in finder.find_matches(source, target)
@@ -179,7 +179,7 @@ def test_inline_terms_invalid_settings_are_errors(
 NEW_ROLES = {"frog": "boulanger", "rope": "vase", "uncle": "cochon", "horse": "renard", "taxi": "coffre"}
 LEARNING = {
     "preset": "tiny",
-    "inline_terms": {"fraction": 1.0, "swap_fraction": 0.8, "max_words": 1},
+    "inline_terms": {"fraction": 1.0, "swap_fraction": 0.8},
     "tokenizer": {"vocab_size": 500},
     "model": {"d_model": 96, "heads": 4, "d_ff": 192, "encoder_layers": 2, "decoder_layers": 2, "dropout": 0.05},
     "batching": {"max_tokens": 1500},

@@ -30,7 +30,7 @@ EnsembleOption = Annotated[
     list[Path], typer.Option("--with", help="Another model with the same tokenizer, for an ensemble. Repeatable.")
 ]
 GlossaryOption = Annotated[Path | None, typer.Option(help="Glossary: source and target term per line, TSV or CSV.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Hide progress output.")]
 
 
 def parse_languages(text: str | None) -> tuple[str, str] | None:

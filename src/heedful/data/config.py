@@ -71,8 +71,6 @@ class TermsConfig(Config):
     """Fraction of the pairs that are repeated with an inline term; 0: none."""
     glossary: str = ""
     """A file of terms (TSV or CSV): every pair with a term on both sides is repeated with it inline."""
-    max_words: int = Field(3, ge=1, le=20)
-    """Maximum words of a term that is extracted from a pair."""
     swap_fraction: float = Field(0.5, ge=0, le=1)
     """Fraction of extracted terms that get another translation on both sides: it teaches copying."""
 

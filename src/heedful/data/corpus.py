@@ -171,7 +171,7 @@ class CorpusInputs:
     def __post_init__(self) -> None:
         if self.tags and (self.trees or self.plain_text):
             raise HeedfulError(
-                f"{'dependency trees' if self.trees else 'plain texts'} cannot be tagged", hint="leave out the tags"
+                f"{'dependency trees' if self.trees else 'plain texts'} cannot be tagged", hint="omit the tags"
             )
 
     @property

@@ -185,6 +185,7 @@ def _read_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 DICTIONARY_PAIRS = 5_000  # pairs to train the word-alignment dictionary on
+MAX_TERM_WORDS = 3  # maximum words of a term extracted from a pair
 MIN_TRANSLATION_PROBABILITY = 0.2  # minimum probability for two words to count as translations
 COMMON_WORD_FRACTION = 0.05
 """A word in more than this fraction of the sentences cannot start or end a term: the, of, is."""
@@ -233,9 +234,7 @@ class TermWriter:
         if not self.config.fraction:
             yield from self._read_pairs()
             return
-        self._finder = TermFinder(
-            [pair for _, pair in islice(self._read_sample(), DICTIONARY_PAIRS)], self.config.max_words
-        )
+        self._finder = TermFinder([pair for _, pair in islice(self._read_sample(), DICTIONARY_PAIRS)])
         for corpus_index, pair in self._read_pairs():
             yield corpus_index, pair
             if (pair_with_terms := self.add_terms(pair)) is not None:
@@ -272,7 +271,7 @@ class TermWriter:
 class TermFinder:
     """Finds ranges of a pair that are translations of each other."""
 
-    def __init__(self, sample: "Sequence[Pair]", max_words: int) -> None:
+    def __init__(self, sample: "Sequence[Pair]", max_words: int = MAX_TERM_WORDS) -> None:
         sides = [(_split_leading_tags(pair.source)[1], pair.target) for pair in sample]
         words = [(_casefold_words(source), _casefold_words(target)) for source, target in sides]
         self._probabilities: TranslationProbabilities = train_ibm_model1(words, iterations=4)

@@ -171,7 +171,7 @@ def group_parallel_files(paths: Sequence[Path]) -> list[tuple[Path, ...]]:
     if len(parallel_files) > 1 and len(parallel_files) % 2:
         raise HeedfulError(
             f"{len(parallel_files)} parallel files are an odd number: {', '.join(map(str, parallel_files))}",
-            hint=f"parallel files come in twos; files of pairs end in {', '.join(FORMAT_BY_EXTENSION)}",
+            hint=f"pass parallel files two by two; files of pairs end in {', '.join(FORMAT_BY_EXTENSION)}",
         )
     groups, unmatched = list[tuple[Path, ...]](), list[Path]()
     for path in paths:

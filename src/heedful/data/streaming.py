@@ -72,7 +72,7 @@ class RepeatingReader:
                 if not repeat:
                     break
                 if not self.position.records_read:
-                    raise HeedfulError(f"{self.paths[0]} contains no pairs", hint="leave it out")
+                    raise HeedfulError(f"{self.paths[0]} contains no pairs", hint="omit it")
                 self.position, self._records = ReadPosition(self.position.epoch + 1), None
         return records
 
@@ -182,7 +182,7 @@ class StreamingDataset:
         changed = [stored_file[0] for stored_file in state["files"] if stored_file not in current_files]
         if changed:
             raise HeedfulError(
-                f"{changed[0]} was changed or deleted since this training started", hint="restore it, or train again"
+                f"{changed[0]} was changed or deleted since this run started", hint="restore it, or train again"
             )
         return cls(folder, state, options, tokenizer)
 

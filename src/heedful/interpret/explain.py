@@ -115,7 +115,7 @@ def _explain_topic(options: ExplainOptions) -> Explanation:
         if value is not None:
             raise HeedfulError(
                 f"{option} belongs to a model, and {name} is a topic: topics have no layers, heads or words",
-                hint=f"leave it out, or write ./{name} if you mean a model folder",
+                hint=f"omit it, or write ./{name} if you mean a model folder",
             )
     if options.figure is not None and name not in TOPICS_WITH_FIGURE:
         raise HeedfulError(

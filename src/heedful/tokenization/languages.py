@@ -116,7 +116,7 @@ def is_reverse_direction(expected: LanguagePair | None, source: str, target: str
         return True
     raise HeedfulError(
         f"{name} is {source or 'any language'} to {target or 'any'}, not {expected[0]} to {expected[1]}",
-        hint="leave the file out, or name its languages: --languages "
+        hint="omit the file, or name its languages: --languages "
         + format_language_pair(source or "source", target or "target"),
     )
 

@@ -38,7 +38,7 @@ def check_extendable(tokenizer: Tokenizer) -> None:
     if tokenizer.model_type != "bpe":
         raise HeedfulError(
             f"cannot extend a {tokenizer.model_type!r} vocabulary: it has no merges",
-            hint="leave out finetuning.new_subwords; new words are spelled in old subwords",
+            hint="omit finetuning.new_subwords; new words are spelled in old subwords",
         )
 
 

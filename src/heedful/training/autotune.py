@@ -1,7 +1,7 @@
 """The fastest precision and number of processes of a run, measured on its own first batches.
 
 What is fastest depends on the machine (few CPUs have fast bfloat16) and on the model (small matrices gain
-from processes, large ones from threads). Only long trainings measure; for short ones it would not pay.
+from processes, large ones from threads). Only long runs measure; for short ones it would not pay off.
 """
 
 import time

@@ -39,7 +39,7 @@ class TrainingConfig(Config):
     warmup_updates: int = Field(4000, ge=1)
     """Updates of linear warm-up [warmup_steps]."""
     cooldown_fraction: float = Field(0.0, ge=0, le=1)
-    """Final fraction of the training in which the rate is also scaled linearly to zero."""
+    """Final fraction of the run in which the learning rate is also scaled linearly to zero."""
     label_smoothing: float = Field(0.1, ge=0, lt=1)
     """Probability moved from the correct token to all tokens evenly [epsilon_ls]."""
     adam_beta1: float = Field(0.9, ge=0, lt=1)
@@ -55,7 +55,7 @@ class TrainingConfig(Config):
     validate_every: int = Field(0, ge=0)
     """Updates between validations, each of which also writes a checkpoint; 0: once per epoch."""
     checkpoint_minutes: float = Field(10.0, gt=0)
-    """Maximum minutes between checkpoints, which is what a power cut costs at most."""
+    """Maximum minutes between checkpoints, the most that a power failure can cost."""
     bleu_sentences: int = Field(200, ge=0)
     """Validation sentences translated greedily for BLEU and chrF; 0: none."""
     patience: int = Field(0, ge=0)
@@ -81,11 +81,11 @@ class TrainingConfig(Config):
     device: str = "auto"
     """auto, cpu, cuda, cuda:1 or mps."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """auto: bfloat16 matrix products where they are faster (long trainings measure), else float32."""
+    """auto: bfloat16 matrix products where they are faster (measured at the start of long runs), else float32."""
     threads: int = Field(0, ge=0, le=1024)
     """CPU threads; 0: one per core."""
     processes: int = Field(0, ge=0, le=1024)
-    """Processes that share the threads and compute each gradient together; 0: long trainings measure."""
+    """Processes that share the threads and compute each gradient together; 0: measured at the start of long runs."""
     parallel: Literal["auto", "sum", "ddp", "fsdp"] = "auto"
     """Gradients summed after the backward pass (sum; auto on CPUs), during it (ddp), or sharded (fsdp)."""
     timeout_seconds: float = Field(300.0, ge=1, le=1_000_000)
@@ -112,8 +112,6 @@ class GuidedAttentionConfig(Config):
     """Encoder layer of the guided head, from 1."""
     head: int = Field(1, ge=1)
     """Number of the head, from 1."""
-    weight: float = Field(1.0, gt=0)
-    """Weight of an alignment link in the loss; a target token has weight 1."""
 
 
 class FinetuningConfig(Config):

@@ -46,13 +46,13 @@ class GuidedAttention:
         return torch.tensor(links, dtype=torch.int64).view(-1, 3)
 
     def encode(self, model: Model, source: Tensor, links: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder output, and -log of the attention weight of each link, summed, times ``weight``."""
+        """Encoder output, and -log of the attention weight of each link, summed: a link counts like a target token."""
         activations: dict[str, Tensor] = {}
         memory = model.encode(source, activations.__setitem__)
         weights = activations[f"encoder.{self.config.layer - 1}.self.weights"]  # (sentences, heads, queries, keys)
         sentence, query, key = links.to(source.device).unbind(1)
         link_weights = weights[sentence, self.config.head - 1, query, key]
-        return memory, -self.config.weight * link_weights.clamp(min=1e-9).log().sum()
+        return memory, -link_weights.clamp(min=1e-9).log().sum()
 
 
 def check_alignments(settings: Settings) -> None:

@@ -83,7 +83,7 @@ def read_metrics(path: Path) -> Metrics:
             hint="give a model folder written by `heedful train`, with its subfolder training/",
         ) from None
     if not metrics:
-        raise HeedfulError(f"{path} is empty", hint="the first line comes after ten updates")
+        raise HeedfulError(f"{path} is empty", hint="the first line is written after ten updates")
     return metrics
 
 

@@ -67,7 +67,7 @@ ORIGINAL_VALIDATION_FILE = "original_validation.tsv"
 INIT_FOLDER = "init"
 """Holds the tokenizer of the initial model, if fine-tuning adds subwords."""
 
-CORRUPT_HINT = "the training cannot continue: delete the model folder and train again"
+CORRUPT_HINT = "this run cannot be resumed: delete the model folder and train again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +261,12 @@ def check_streaming_config(config: RunConfig) -> None:
     """Raise if the settings need a token dataset."""
     if not (config.training.max_updates or config.training.max_minutes):
         raise HeedfulError(
-            "a stream has no end: set when to stop", hint="--time 2h, or --set training.max_updates=100000"
+            "streaming has no epochs: a limit is required", hint="--time 2h, or --set training.max_updates=100000"
         )
     for section, name in (("inline_terms", "fraction"), ("guided_attention", "alignments")):
         if getattr(getattr(config, section), name):
             raise HeedfulError(
-                f"{section}.{name} cannot be combined with preprocessing.streaming", hint="leave out one of the two"
+                f"{section}.{name} cannot be combined with preprocessing.streaming", hint="omit one of the two"
             )
 
 

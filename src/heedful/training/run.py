@@ -248,9 +248,9 @@ def read_run_description(folder: Path) -> RunDescription:
     path = folder / "training" / "run.json"
     if not path.is_file():
         raise HeedfulError(
-            f"there is no training to resume in {folder}", hint="start one: heedful train FILES -o FOLDER"
+            f"there is no training run to resume in {folder}", hint="start one: heedful train FILES -o FOLDER"
         )
-    hint = "the training cannot be resumed: delete the folder and train again"
+    hint = "this run cannot be resumed: delete the folder and train again"
     content = read_json(path, hint)
     try:
         settings, languages = dict(content["settings"]), content["languages"]

@@ -198,7 +198,7 @@ def convert_corpus(corpus: CorpusInput, output: Path, output_format: str | None)
     output_format = requested or FORMAT_BY_EXTENSION.get(file_extension(output.name), "")
     if output_format not in formats:
         raise HeedfulError(
-            f"unknown output format {requested!r}" if requested else f"cannot tell the format of {output.name}",
+            f"unknown output format {requested!r}" if requested else f"cannot determine the format of {output.name}",
             hint=f"use a matching extension, or --format: {', '.join(formats)}",
         )
     corpus.check_reading_settings_only()

@@ -39,7 +39,7 @@ def run_demo(folder: Path, *, retrain: bool, guided: bool, report: Reporter) -> 
     texts = [translation.text for translation in translator.translate([pair.source for pair in pairs])]
     exact_match_rate = exact_match(texts, [pair.target for pair in pairs])
     yield f"Exact match on {VALIDATION_PAIRS:,} sentences with unseen noun pairs: {exact_match_rate:.1%}"
-    yield 'What does "it" mean? Training never had "animal" and "street" together.'
+    yield 'What does "it" refer to? No training pair contains both "animal" and "street".'
     for translation in translator.translate(EXAMPLE_SENTENCES):
         yield f"  {translation.source}"
         yield f"    -> {translation.text}"

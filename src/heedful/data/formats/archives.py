@@ -120,7 +120,7 @@ def _open_member(archive: zipfile.ZipFile, input_file: InputFile, name: str) -> 
     if info.file_size > max(MAX_UNCHECKED_BYTES, MAX_COMPRESSION_RATIO * info.compress_size):
         raise HeedfulError(
             f"{name} in {input_file.name} expands from {info.compress_size:,} to {info.file_size:,} bytes, "
-            "more than text does",
+            "an implausible ratio for text",
             hint="if you trust it, unpack it and name the file",
         )
     # zipfile never yields more than the declared size, so the check above holds.

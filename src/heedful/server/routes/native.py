@@ -294,7 +294,7 @@ async def _stream_response(
     ):
         raise bad_request("streaming supports one plain text without n_best, alignments, tokens and terms")
     if body.generation.beam_size not in (None, 1):
-        raise bad_request("streaming is greedy or sampled: leave out beam_size")
+        raise bad_request("streaming is greedy or sampled: omit beam_size")
     [detection] = await detect_source_languages(server, texts, translation_request)
     chunks = stream_translation(server, texts[0], detection.language, translation_request)
     try:
