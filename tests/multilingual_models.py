@@ -1,4 +1,4 @@
-"""A model that writes several languages: random weights, a real tokenizer with tags."""
+"""A multilingual model with random weights and a trained tokenizer with tags."""
 
 from dataclasses import replace
 from functools import cache
@@ -20,7 +20,7 @@ SENTENCE = "The dog is tired."
 
 @cache
 def new_model_folder() -> ModelFolder:
-    """English, French and German; French and German never met."""
+    """English, French and German, without training pairs between French and German."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(2000)]
     config = TokenizerConfig(vocab_size=600)
     tokenizer = PairTokenizer.train(lambda: pairs, config, ("en", "fr"), ("de", "en", "fr"))
@@ -37,11 +37,11 @@ def new_model_folder() -> ModelFolder:
     torch.manual_seed(5)
     model = new_model(ModelConfig.from_settings(settings))
     with torch.no_grad():
-        for parameter in model.parameters():  # so far apart that each tag makes another translation
+        for parameter in model.parameters():  # large enough that each tag gives another translation
             parameter += 0.3 * torch.randn_like(parameter) * (parameter != 0)
     for table in model.embeddings:
         table.weight.data[0] = 0
-    told = ModelFolderConfig(
+    folder_config = ModelFolderConfig(
         languages=("en", "fr"),
         target_languages=("de", "en", "fr"),
         source_languages=("en", "fr", "de"),
@@ -49,17 +49,17 @@ def new_model_folder() -> ModelFolder:
         model=model.config,
         generation=GenerationConfig(beam_size=2, max_length_offset=5),
     )
-    return ModelFolder(told, tokenizer, model.eval(), "# Several\n")
+    return ModelFolder(folder_config, tokenizer, model.eval(), "# Several\n")
 
 
 def imported(*, languages: tuple[str, str] | None = None) -> ModelFolder:
-    """The same as a model from elsewhere is: its tags are known, and what it learned from is not."""
+    """The same model as if imported: its tags are known, its training directions are not."""
     config = new_model_folder().config
     unknown = {"languages": languages, "source_languages": (), "directions": ()}
     return replace(new_model_folder(), config=config.model_copy(update=unknown))
 
 
 def saved(folder: Path) -> Path:
-    """The model in a folder."""
+    """Save the model to a folder."""
     new_model_folder().save(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Settings: what is written is checked, and what is wrong is explained."""
+"""Settings: parsing, validation and error messages."""
 
 from pathlib import Path
 
@@ -12,16 +12,16 @@ from heedful.training.run import make_config_chooser
 
 
 def test_parse_overrides_infers_types() -> None:
-    words = ["a.b=1", "a.c=1e-3", "a.d=true", "a.e=text with spaces", "a.f=[1, 2]", "a.g=", "a.h=x=y"]
-    assert parse_overrides(words) == {
+    overrides = ["a.b=1", "a.c=1e-3", "a.d=true", "a.e=text with spaces", "a.f=[1, 2]", "a.g=", "a.h=x=y"]
+    assert parse_overrides(overrides) == {
         "a": {"b": 1, "c": 1e-3, "d": True, "e": "text with spaces", "f": [1, 2], "g": "", "h": "x=y"}
     }
 
 
-@pytest.mark.parametrize("word", ["novalue", "=3", "a..b=3", ".a=1"])
-def test_parse_overrides_invalid_raises(word: str) -> None:
+@pytest.mark.parametrize("override", ["novalue", "=3", "a..b=3", ".a=1"])
+def test_parse_overrides_invalid_raises(override: str) -> None:
     with pytest.raises(HeedfulError, match="cannot parse setting"):
-        parse_overrides([word])
+        parse_overrides([override])
 
 
 def test_merge_settings_overrides_per_section() -> None:
@@ -63,7 +63,7 @@ def test_invalid_setting_raises_with_hint(settings: dict[str, object], problem: 
     assert hint in caught.value.hint
 
 
-def test_recipes_from_toml(tmp_path: Path) -> None:
+def test_read_toml_recipe_is_parsed_or_raises(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.toml"
     recipe.write_text('preset = "tiny"\n[model]\ndropout = 0.2\n', encoding="utf-8-sig")
     config, _ = make_config_chooser(read_toml(recipe))(CorpusSize(1000, 50_000, 60))
@@ -80,6 +80,6 @@ def test_shipped_recipes_are_valid() -> None:
         assert make_config_chooser(read_toml(recipe))(CorpusSize(29_000, 4_000_000, 120))
 
 
-def test_config_json_round_trip() -> None:
+def test_config_round_trips_as_json() -> None:
     config = RunConfig.from_settings({"model": {"d_model": 64}, "cleaning": {"max_length_ratio": 3}})
     assert RunConfig.model_validate_json(config.model_dump_json()) == config

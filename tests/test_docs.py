@@ -1,4 +1,4 @@
-"""The documents agree with the code: settings, public names, commands, links."""
+"""The documentation matches the code: settings, public names, commands, links."""
 
 import re
 import shlex
@@ -57,8 +57,8 @@ def test_settings_table_has_no_empty_description(document: str) -> None:
 def _split_document(document: str) -> tuple[str, str]:
     """The hand-written and the generated part."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8")
-    written, _, generated = text.partition(MARK)
-    return written, generated
+    handwritten, _, generated = text.partition(MARK)
+    return handwritten, generated
 
 
 def test_public_names_are_importable() -> None:
@@ -138,15 +138,15 @@ def test_documented_commands_name_existing_options() -> None:
     ]
     assert len(commands) > 10
     help_texts: dict[tuple[str, ...], str] = {}
-    for words in commands:
-        verb = tuple(words[1:3]) if words[1] == "corpus" else (words[1],)
+    for command in commands:
+        verb = tuple(command[1:3]) if command[1] == "corpus" else (command[1],)
         if verb not in help_texts:
             result = run_heedful(*verb, "--help")
             assert result.status == 0, verb
             help_texts[verb] = result.out
-        for option in words:
+        for option in command:
             if option.startswith("-") and option != "-":
-                assert re.search(rf"(^|[\s,]){option}\b", help_texts[verb]), f"{option} in {' '.join(words)}"
+                assert re.search(rf"(^|[\s,]){option}\b", help_texts[verb]), f"{option} in {' '.join(command)}"
 
 
 def test_presets_are_documented() -> None:

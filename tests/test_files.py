@@ -1,4 +1,4 @@
-"""Files and progress: whole or absent; said on standard error alone."""
+"""Atomic file writes, and progress on standard error."""
 
 import io
 import sys
@@ -17,10 +17,10 @@ def test_atomic_write_failure_keeps_old_file(tmp_path: Path, monkeypatch: pytest
     before = path.read_bytes()
     assert "ключ" in before.decode()
 
-    def full(descriptor: int) -> None:
+    def raise_disk_full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("heedful.files.os.fsync", full)
+    monkeypatch.setattr("heedful.files.os.fsync", raise_disk_full)
     with pytest.raises(DiskError, match="no space left on the disk for"):
         write_bytes(path, b"new")
     assert path.read_bytes() == before
@@ -28,45 +28,45 @@ def test_atomic_write_failure_keeps_old_file(tmp_path: Path, monkeypatch: pytest
 
 
 def test_progress_without_a_terminal_is_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = io.StringIO()
-    monkeypatch.setattr(sys, "stderr", told)
+    stderr = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stderr)
     monkeypatch.setattr("heedful.progress.SECONDS_BETWEEN_LINES", 0.0)
     assert list(Reporter().track("abc", "reading", 3, "letters")) == ["a", "b", "c"]
-    lines = told.getvalue().splitlines()
+    lines = stderr.getvalue().splitlines()
     assert len(lines) == 3
     assert lines[2] == "reading: 3 of 3 letters, 0:00 left"
     assert list(Reporter(quiet=True).track("abc", "reading")) == ["a", "b", "c"]
-    assert len(told.getvalue().splitlines()) == 3
+    assert len(stderr.getvalue().splitlines()) == 3
 
 
-def build(wanted: Path, *, broken: bool = False, meanwhile: bool = False) -> None:
-    """A folder with one file."""
-    with atomic_create(wanted) as path:
+def build(target: Path, *, fail: bool = False, create_target: bool = False) -> None:
+    """Create a folder with one file."""
+    with atomic_create(target) as path:
         path.mkdir()
         (path / "file").write_text("ours")
-        assert not wanted.exists()
-        if broken:
+        assert not target.exists()
+        if fail:
             raise RuntimeError
-        if meanwhile:
-            wanted.write_text("somebody else's")
+        if create_target:
+            target.write_text("other content")
 
 
 def test_atomic_create_is_complete_or_absent(tmp_path: Path) -> None:
-    wanted = tmp_path / "out"
+    target = tmp_path / "out"
     with pytest.raises(RuntimeError):
-        build(wanted, broken=True)
+        build(target, fail=True)
     assert not list(tmp_path.iterdir())
-    build(wanted)
-    assert [each.name for each in wanted.iterdir()] == ["file"]
-    assert list(tmp_path.iterdir()) == [wanted]
+    build(target)
+    assert [path.name for path in target.iterdir()] == ["file"]
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_atomic_create_does_not_overwrite(tmp_path: Path) -> None:
-    wanted = tmp_path / "out"
-    for _ in range(2):  # it appears meanwhile; then it is there from the beginning
+    target = tmp_path / "out"
+    for _ in range(2):  # first it appears during the write, then it exists from the start
         with pytest.raises(HeedfulError, match="already exists"):
-            build(wanted, meanwhile=True)
-        assert wanted.read_text() == "somebody else's"
-        assert list(tmp_path.iterdir()) == [wanted]
+            build(target, create_target=True)
+        assert target.read_text() == "other content"
+        assert list(tmp_path.iterdir()) == [target]
     with pytest.raises(HeedfulError, match="no such folder"):
         build(tmp_path / "no" / "out")

@@ -1,4 +1,4 @@
-"""The model folder: what was saved comes back exactly, and what is broken is said to be."""
+"""The model folder: saving and loading are lossless, and corrupt folders raise errors."""
 
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,9 @@ PAIRS = [
 ]
 
 
-def new_model_folder(joint: bool = True, tied: bool = True, positions: str = "sinusoidal") -> ModelFolder:
+def new_model_folder(
+    joint: bool = True, tie_output_embeddings: bool = True, positions: str = "sinusoidal"
+) -> ModelFolder:
     config = TokenizerConfig(vocab_size=331, joint_vocabulary=joint)
     tokenizer = PairTokenizer.train(lambda: PAIRS, config, ("en", "fr"))
     torch.manual_seed(3)
@@ -34,7 +36,7 @@ def new_model_folder(joint: bool = True, tied: bool = True, positions: str = "si
         "source_vocab_size": tokenizer.source.vocab_size,
         "target_vocab_size": tokenizer.target.vocab_size,
         "share_embeddings": joint,
-        "tie_output_embeddings": tied,
+        "tie_output_embeddings": tie_output_embeddings,
         "positions": positions,
         "d_model": 22,
         "heads": 2,
@@ -43,10 +45,10 @@ def new_model_folder(joint: bool = True, tied: bool = True, positions: str = "si
         "d_ff": 13,
     }
     model = Transformer(ModelConfig.from_settings(settings))
-    model_folder = ModelFolderConfig(
+    folder_config = ModelFolderConfig(
         languages=("en", "fr"), model=model.config, generation=GenerationConfig(beam_size=3), max_source_length=37
     )
-    return ModelFolder(model_folder, tokenizer, model.eval(), "# Un modèle\n")
+    return ModelFolder(folder_config, tokenizer, model.eval(), "# Un modèle\n")
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def refused(folder: Path, problem: str) -> str:
+def get_load_hint(folder: Path, problem: str) -> str:
     """The hint of the error that loading gives."""
     with pytest.raises(HeedfulError, match=problem) as caught:
         ModelFolder.load(folder)
@@ -71,32 +73,32 @@ def edit_config(folder: Path, **changes: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("joint", "tied", "positions"),
+    ("joint", "tie_output_embeddings", "positions"),
     [(True, True, "sinusoidal"), (False, True, "learned"), (False, False, "sinusoidal"), (True, False, "learned")],
 )
-def test_round_trip(tmp_path: Path, joint: bool, tied: bool, positions: str) -> None:
-    model_folder = new_model_folder(joint, tied, positions)
-    model_folder.save(tmp_path / "deep" / "model")
-    again = ModelFolder.load(tmp_path / "deep" / "model")
-    assert again.config == model_folder.config
-    assert again.card == model_folder.card
-    assert not again.translation_model.training
+def test_model_folder_round_trips(tmp_path: Path, joint: bool, tie_output_embeddings: bool, positions: str) -> None:
+    model_folder = new_model_folder(joint, tie_output_embeddings, positions)
+    model_folder.save(tmp_path / "new" / "model")
+    loaded = ModelFolder.load(tmp_path / "new" / "model")
+    assert loaded.config == model_folder.config
+    assert loaded.card == model_folder.card
+    assert not loaded.translation_model.training
     source, target = torch.tensor([[5, 260, 261, 1]]), torch.tensor([[0, 262, 9]])
     assert torch.equal(
-        again.translation_model.logits(again.translation_model(source, target)), logits(model_folder, source, target)
+        loaded.translation_model.logits(loaded.translation_model(source, target)), logits(model_folder, source, target)
     )
-    assert again.tokenizer.joint == joint
-    assert again.tokenizer.languages == ("en", "fr")
+    assert loaded.tokenizer.joint == joint
+    assert loaded.tokenizer.languages == ("en", "fr")
     for side in ("source", "target"):
-        ours, theirs = getattr(model_folder.tokenizer, side), getattr(again.tokenizer, side)
+        ours, theirs = getattr(model_folder.tokenizer, side), getattr(loaded.tokenizer, side)
         assert ours.vocabulary == theirs.vocabulary
         assert theirs.decode(theirs.encode("été: 世界")) == "été: 世界"
     tables = {
-        again.translation_model.encoder.embedding.table,
-        again.translation_model.decoder.embedding.table,
-        again.translation_model.output,
+        loaded.translation_model.encoder.embedding.table,
+        loaded.translation_model.decoder.embedding.table,
+        loaded.translation_model.output,
     }
-    assert len(tables) == 3 - joint - tied
+    assert len(tables) == 3 - joint - tie_output_embeddings
 
 
 def logits(model_folder: ModelFolder, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
@@ -112,9 +114,9 @@ def test_loaded_model_translates_identically(folder: Path) -> None:
 
 
 def test_shared_embeddings_are_stored_once(folder: Path) -> None:
-    stored = load_file(folder / "weights.safetensors")
-    assert [name for name in stored if stored[name].shape[0] > 200] == ["encoder.embedding.table.weight"]
-    assert sum(tensor.numel() for tensor in stored.values()) == new_model_folder().translation_model.parameter_count()
+    tensors = load_file(folder / "weights.safetensors")
+    assert [name for name in tensors if tensors[name].shape[0] > 200] == ["encoder.embedding.table.weight"]
+    assert sum(tensor.numel() for tensor in tensors.values()) == new_model_folder().translation_model.parameter_count()
 
 
 def test_save_twice_leaves_no_temporary_files(folder: Path) -> None:
@@ -134,23 +136,23 @@ def test_load_without_card_works(folder: Path) -> None:
     assert ModelFolder.load(folder).card == ""
 
 
-# ---- weights that are read later
+# ---- lazy loading of weights
 
 
 def test_open_loads_weights_once(folder: Path) -> None:
-    opened = ModelFolder.open(folder)
-    assert isinstance(opened.weights, LazyModel)
+    model_folder = ModelFolder.open(folder)
+    assert isinstance(model_folder.weights, LazyModel)
     with ThreadPoolExecutor(4) as pool:
-        assert len(set(pool.map(lambda _: id(opened.translation_model), range(8)))) == 1
-    assert torch.equal(opened.translation_model.output.weight, new_model_folder().translation_model.output.weight)
-    assert opened.load_weights().weights is opened.translation_model
+        assert len(set(pool.map(lambda _: id(model_folder.translation_model), range(8)))) == 1
+    assert torch.equal(model_folder.translation_model.output.weight, new_model_folder().translation_model.output.weight)
+    assert model_folder.load_weights().weights is model_folder.translation_model
 
 
 def test_changed_weights_raise(folder: Path) -> None:
-    opened = ModelFolder.open(folder)
+    model_folder = ModelFolder.open(folder)
     new_model_folder().save(folder)
     with pytest.raises(HeedfulError, match="changed after it was opened"):
-        opened.load_weights()
+        model_folder.load_weights()
 
 
 def test_open_without_weights_raises(folder: Path) -> None:
@@ -165,46 +167,46 @@ def test_open_without_weights_raises(folder: Path) -> None:
 def test_load_newer_format_raises(folder: Path) -> None:
     edit_config(folder, format=FORMAT_VERSION + 1, something_new=True)
     problem = f"format {FORMAT_VERSION + 1}; this version of Heedful reads format {FORMAT_VERSION}"
-    assert "--upgrade heedful" in refused(folder, problem)
+    assert "--upgrade heedful" in get_load_hint(folder, problem)
 
 
 def test_load_format_1_says_train_or_import_again(folder: Path) -> None:
     edit_config(folder, format=1)
-    assert refused(folder, "format 1; this version") == "train or import the model again"
+    assert get_load_hint(folder, "format 1; this version") == "train or import the model again"
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "7", '{"format": "one"}', '{"model": {}}'])
 def test_load_foreign_config_raises(folder: Path, text: str) -> None:
     (folder / "config.json").write_text(text)
-    refused(folder, "not from a Heedful model: it has no format number")
+    get_load_hint(folder, "not from a Heedful model: it has no format number")
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe"])
 def test_load_corrupt_config_raises(folder: Path, data: bytes) -> None:
     (folder / "config.json").write_bytes(data)
-    refused(folder, "config.json is corrupt")
+    get_load_hint(folder, "config.json is corrupt")
 
 
 def test_unknown_setting_raises(folder: Path) -> None:
     model = json.loads((folder / "config.json").read_text())["model"]
     edit_config(folder, model={**model, "d_modle": 22})
-    assert "model.d_model" in refused(folder, "unknown setting 'model.d_modle'")
+    assert "model.d_model" in get_load_hint(folder, "unknown setting 'model.d_modle'")
 
 
 def test_invalid_setting_raises(folder: Path) -> None:
     model = json.loads((folder / "config.json").read_text())["model"]
     edit_config(folder, model={**model, "heads": 7})
-    refused(folder, "d_model 22 is not divisible by 7 heads")
+    get_load_hint(folder, "d_model 22 is not divisible by 7 heads")
 
 
 def test_load_without_config_raises(tmp_path: Path) -> None:
-    assert "heedful train" in refused(tmp_path, "not a model folder: it has no config.json")
-    assert "before texts and files" in refused(tmp_path / "nowhere", "no such folder")
+    assert "heedful train" in get_load_hint(tmp_path, "not a model folder: it has no config.json")
+    assert "before texts and files" in get_load_hint(tmp_path / "nowhere", "no such folder")
 
 
 def test_load_incomplete_training_raises(tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
-    assert f"--resume {tmp_path}" in refused(tmp_path, "no config.json")
+    assert f"--resume {tmp_path}" in get_load_hint(tmp_path, "no config.json")
 
 
 # ---- weights and tokenizer
@@ -214,35 +216,35 @@ def test_load_incomplete_training_raises(tmp_path: Path) -> None:
 def test_load_truncated_weights_raises(folder: Path, size: int) -> None:
     path = folder / "weights.safetensors"
     path.write_bytes(path.read_bytes()[:size])
-    assert refused(folder, "corrupt or truncated") == "copy the model folder again"
+    assert get_load_hint(folder, "corrupt or truncated") == "copy the model folder again"
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "tokenizer.json"])
 def test_load_missing_file_raises(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    assert refused(folder, name)
+    assert get_load_hint(folder, name)
 
 
 def test_load_missing_or_extra_tensor_raises(folder: Path) -> None:
-    stored = named_parameters(new_model_folder().translation_model)
+    tensors = named_parameters(new_model_folder().translation_model)
     name = "decoder.layers.2.cross_attention.output.bias"
-    taken = stored.pop(name)
-    save_file(stored, folder / "weights.safetensors")
-    refused(folder, f"'{name}' is missing or unexpected")
-    save_file({**stored, name: taken, "extra": taken.clone()}, folder / "weights.safetensors")
-    refused(folder, "'extra' is missing or unexpected")
+    tensor = tensors.pop(name)
+    save_file(tensors, folder / "weights.safetensors")
+    get_load_hint(folder, f"'{name}' is missing or unexpected")
+    save_file({**tensors, name: tensor, "extra": tensor.clone()}, folder / "weights.safetensors")
+    get_load_hint(folder, "'extra' is missing or unexpected")
 
 
 def test_load_wrong_shape_raises(folder: Path) -> None:
-    stored = named_parameters(new_model_folder().translation_model)
+    tensors = named_parameters(new_model_folder().translation_model)
     name = "encoder.layers.0.feed_forward.inner.weight"
-    stored[name] = stored[name].T.contiguous()
-    save_file(stored, folder / "weights.safetensors")
-    hint = refused(folder, rf"'{name}' has shape \[22, 13\], not \[13, 22\]")
+    tensors[name] = tensors[name].T.contiguous()
+    save_file(tensors, folder / "weights.safetensors")
+    hint = get_load_hint(folder, rf"'{name}' has shape \[22, 13\], not \[13, 22\]")
     assert "config.json" in hint
 
 
 def test_load_corrupt_tokenizer_raises(folder: Path) -> None:
     path = folder / "tokenizer.json"
     path.write_bytes(path.read_bytes()[:200])
-    refused(folder, "tokenizer")
+    get_load_hint(folder, "tokenizer")

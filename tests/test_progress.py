@@ -1,4 +1,4 @@
-"""What people see of long work."""
+"""Progress lines and the progress bar."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from heedful.progress import SECONDS, Reporter
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The clock, to be moved."""
+    """A fake clock that tests can advance."""
     clock = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     return clock
@@ -24,7 +24,7 @@ def test_progress_lines_show_remaining_time(now: list[float], capsys: pytest.Cap
 
 
 def test_timed_progress_shows_time_left(now: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    """Of ten minutes two are over before anything is done that could be measured."""
+    """Two of ten minutes have passed before the task starts."""
     with Reporter().task("training", 600, done=120, unit=SECONDS) as task:
         now[0] += 15
         task.advance(15)
@@ -35,15 +35,15 @@ def test_timed_progress_shows_time_left(now: list[float], capsys: pytest.Capture
     assert last == "training: 12:15 of 10:00, 0:00 left"
 
 
-@pytest.mark.parametrize(("unit", "left"), [(SECONDS, "7:45 left"), ("updates", "135/600 updates")])
-def test_progress_bar_on_a_terminal(
-    unit: str, left: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("unit", "expected"), [(SECONDS, "7:45 left"), ("updates", "135/600 updates")])
+def test_progress_bar_on_a_terminal_shows_remaining_work(
+    unit: str, expected: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "150")
     with progress._bar_task("training", 600, 120, unit) as task:
         task.advance(15, note="loss 3")
-    shown = capsys.readouterr().err
-    assert left.split()[0] in shown
-    assert "loss 3" in shown
+    output = capsys.readouterr().err
+    assert expected.split()[0] in output
+    assert "loss 3" in output

@@ -82,10 +82,10 @@ def test_clean_sentence_breaks_become_one_space() -> None:
 
 @given(st.text())
 def test_clean_sentence_any_text_becomes_one_line(text: str) -> None:
-    once = clean_sentence(text)
-    assert len(once.splitlines()) <= 1
-    assert not set("\n\r\t\0") & set(once)
-    assert clean_sentence(once) == once == once.strip()
+    cleaned_text = clean_sentence(text)
+    assert len(cleaned_text.splitlines()) <= 1
+    assert not set("\n\r\t\0") & set(cleaned_text)
+    assert clean_sentence(cleaned_text) == cleaned_text == cleaned_text.strip()
 
 
 def test_cleaning_config_is_validated_and_documented() -> None:
@@ -97,27 +97,27 @@ def test_cleaning_config_is_validated_and_documented() -> None:
 
 @given(st.lists(st.integers(0, 40) | st.integers(0, 2**64 - 1)))
 def test_hash_set_matches_python_set(values: list[int]) -> None:
-    seen, reference = HashSet(capacity=2), set()
+    hash_set, reference = HashSet(capacity=2), set()
     for value in values:
         value = value or 1  # zero and one share a slot
-        assert seen.add(value) == (value not in reference)
+        assert hash_set.add(value) == (value not in reference)
         reference.add(value)
-    assert len(seen) == len(reference)
+    assert len(hash_set) == len(reference)
 
 
 def test_hash_set_growth_keeps_all_hashes() -> None:
-    values = [(number << 20) | 0xFFFFF for number in range(700)]  # all want the very last slot
+    values = [(number << 20) | 0xFFFFF for number in range(700)]  # all hash to the last slot
     values += random.Random(3).sample(range(2**62), 5000)
-    seen = HashSet(capacity=4)
-    assert all(seen.add(value) for value in values)
-    assert not any(seen.add(value) for value in values)
-    assert len(seen) == 5700
+    hash_set = HashSet(capacity=4)
+    assert all(hash_set.add(value) for value in values)
+    assert not any(hash_set.add(value) for value in values)
+    assert len(hash_set) == 5700
 
 
 def test_hash_set_zero_is_a_valid_hash() -> None:
-    seen = HashSet()
-    assert seen.add(0)
-    assert not seen.add(0)
+    hash_set = HashSet()
+    assert hash_set.add(0)
+    assert not hash_set.add(0)
 
 
 def test_sentence_hash_is_stable() -> None:
@@ -129,7 +129,9 @@ def test_sentence_hash_is_stable() -> None:
 def test_mark_first_occurrences_matches_python_set(hashes_per_pass: int) -> None:
     rng = np.random.default_rng(5)
     hashes = [(rng.integers(1, 90, size).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) for size in (40, 0, 130, 7)]
-    seen: set[int] = set()
-    expected = [[not (value in seen or seen.add(value)) for value in shard.tolist()] for shard in hashes]  # type: ignore[func-returns-value]
+    previous_hashes: set[int] = set()
+    expected = [
+        [not (value in previous_hashes or previous_hashes.add(value)) for value in shard.tolist()] for shard in hashes
+    ]  # type: ignore[func-returns-value]
     assert [is_first.tolist() for is_first in mark_first_occurrences(hashes, hashes_per_pass)] == expected
     assert mark_first_occurrences([]) == []

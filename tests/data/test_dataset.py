@@ -11,38 +11,38 @@ from heedful.tokenization.dependency_trees import PACKED_ID_LIMIT
 PAIRS = [([3, 4, 5], [6]), ([], [7, 8]), ([900], []), ([65_534], [1, 2, 3, 4, 5])]
 
 
-def written(folder: Path, pairs: list[tuple[list[int], list[int]]], vocabulary: int = 65_535) -> Path:
+def write_dataset(folder: Path, pairs: list[tuple[list[int], list[int]]], vocabulary: int = 65_535) -> Path:
     with TokenDatasetWriter(folder, vocabulary, 100) as writer:
         for source, target in pairs:
             writer.add(source, target)
     return folder
 
 
-def contents(store: TokenDataset) -> list[tuple[list[int], list[int]]]:
-    return [(store.source(index).tolist(), store.target(index).tolist()) for index in range(len(store))]
+def contents(dataset: TokenDataset) -> list[tuple[list[int], list[int]]]:
+    return [(dataset.source(index).tolist(), dataset.target(index).tolist()) for index in range(len(dataset))]
 
 
 def test_token_dataset_round_trips(tmp_path: Path) -> None:
-    store = TokenDataset.open(written(tmp_path / "deep" / "store", PAIRS))
-    assert contents(store) == PAIRS
-    assert store.source_lengths.tolist() == [3, 0, 1, 1]
-    assert store.target_lengths.tolist() == [1, 2, 0, 5]
-    assert store.source_lengths.dtype == np.int32
-    assert (store.summary.source.tokens, store.summary.target.max_length) == (5, 5)
-    assert not store.source(0).flags.writeable
+    dataset = TokenDataset.open(write_dataset(tmp_path / "new" / "dataset", PAIRS))
+    assert contents(dataset) == PAIRS
+    assert dataset.source_lengths.tolist() == [3, 0, 1, 1]
+    assert dataset.target_lengths.tolist() == [1, 2, 0, 5]
+    assert dataset.source_lengths.dtype == np.int32
+    assert (dataset.summary.source.tokens, dataset.summary.target.max_length) == (5, 5)
+    assert not dataset.source(0).flags.writeable
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(65_535, np.uint16), (65_536, np.uint32)])
 def test_token_dataset_of_small_vocabulary_uses_two_bytes(tmp_path: Path, vocabulary: int, dtype: type) -> None:
-    store = TokenDataset.open(written(tmp_path, PAIRS, vocabulary))
-    assert store.source(0).dtype == store.target(0).dtype == dtype
-    assert contents(store) == PAIRS
+    dataset = TokenDataset.open(write_dataset(tmp_path, PAIRS, vocabulary))
+    assert dataset.source(0).dtype == dataset.target(0).dtype == dtype
+    assert contents(dataset) == PAIRS
 
 
 def test_writer_with_more_pairs_than_buffer_writes_all(tmp_path: Path) -> None:
     random = np.random.default_rng(11)
     pairs = [(random.integers(0, 999, random.integers(0, 30)).tolist(), [index % 90]) for index in range(20_000)]
-    assert contents(TokenDataset.open(written(tmp_path, pairs))) == pairs
+    assert contents(TokenDataset.open(write_dataset(tmp_path, pairs))) == pairs
 
 
 def test_writer_accepts_numpy_rows(tmp_path: Path) -> None:
@@ -53,20 +53,20 @@ def test_writer_accepts_numpy_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pairs", [[], [([], [])]])
 def test_empty_dataset_opens(tmp_path: Path, pairs: list[tuple[list[int], list[int]]]) -> None:
-    store = TokenDataset.open(written(tmp_path, pairs))
-    assert contents(store) == pairs
-    assert len(store.source_lengths) == len(pairs)
+    dataset = TokenDataset.open(write_dataset(tmp_path, pairs))
+    assert contents(dataset) == pairs
+    assert len(dataset.source_lengths) == len(pairs)
 
 
 @pytest.mark.parametrize("index", [-1, len(PAIRS)])
 def test_dataset_index_out_of_range_raises(tmp_path: Path, index: int) -> None:
-    store = TokenDataset.open(written(tmp_path, PAIRS))
+    dataset = TokenDataset.open(write_dataset(tmp_path, PAIRS))
     with pytest.raises(IndexError):
-        store.source(index)
+        dataset.source(index)
 
 
 def test_open_interrupted_dataset_raises(tmp_path: Path) -> None:
-    written(tmp_path, PAIRS)  # even over an older, finished one
+    write_dataset(tmp_path, PAIRS)  # also if it replaces a complete one
     with pytest.raises(ZeroDivisionError), TokenDatasetWriter(tmp_path, 9, 9) as writer:
         writer.add([1], [1 // 0])
     with pytest.raises(HeedfulError, match="incomplete") as caught:
@@ -76,7 +76,7 @@ def test_open_interrupted_dataset_raises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["source.ids", "source.offsets", "target.ids", "target.offsets"])
 def test_open_truncated_or_missing_file_raises(tmp_path: Path, name: str) -> None:
-    path = written(tmp_path, PAIRS) / name
+    path = write_dataset(tmp_path, PAIRS) / name
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(HeedfulError, match=rf"is corrupt: {name} has"):
         TokenDataset.open(tmp_path)
@@ -87,14 +87,14 @@ def test_open_truncated_or_missing_file_raises(tmp_path: Path, name: str) -> Non
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"version": 1}', "\udcff"])
 def test_open_corrupt_summary_raises(tmp_path: Path, text: str) -> None:
-    written(tmp_path, PAIRS)
+    write_dataset(tmp_path, PAIRS)
     (tmp_path / "dataset.json").write_bytes(text.encode("utf-8", "surrogateescape"))
     with pytest.raises(HeedfulError, match="corrupt"):
         TokenDataset.open(tmp_path)
 
 
 def test_open_wrong_summary_raises(tmp_path: Path) -> None:
-    path = written(tmp_path, PAIRS) / "dataset.json"
+    path = write_dataset(tmp_path, PAIRS) / "dataset.json"
     summary = json.loads(path.read_text())
     path.write_text(json.dumps(summary | {"pairs": 99}))
     with pytest.raises(HeedfulError, match="contradicts itself"):
@@ -112,11 +112,11 @@ def test_open_wrong_summary_raises(tmp_path: Path) -> None:
 def test_writer_in_unwritable_folder_raises(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HeedfulError, match="cannot write token dataset"):
-        TokenDatasetWriter(tmp_path / "file" / "store", 9, 9)
+        TokenDatasetWriter(tmp_path / "file" / "dataset", 9, 9)
 
 
 def test_dataset_keeps_packed_dependency_trees(tmp_path: Path) -> None:
     pairs = [([PACKED_ID_LIMIT - 1, 5], [6]), ([0], [99])]
-    store = TokenDataset.open(written(tmp_path, pairs, PACKED_ID_LIMIT))
-    assert contents(store) == pairs
-    assert store.summary.dtype == "uint64"
+    dataset = TokenDataset.open(write_dataset(tmp_path, pairs, PACKED_ID_LIMIT))
+    assert contents(dataset) == pairs
+    assert dataset.summary.dtype == "uint64"

@@ -1,4 +1,4 @@
-"""A glossary: its file, its terms in any script, what a translation lacks, terms inside a source."""
+"""Glossaries: files, terms in any script, terms missing from a translation, and inline terms."""
 
 from pathlib import Path
 
@@ -49,26 +49,28 @@ def test_glossary_counts_each_occurrence_as_full_word() -> None:
 
 def test_inline_terms_put_tags_around_words() -> None:
     text = "The cat, Cat!"
-    written = insert_inline_terms(text, Glossary.from_mapping({"cat": "chat noir"}).find_terms(text))
-    assert [part for part, is_tag in split_tags(written) if is_tag] == [*TERM_TAGS, *TERM_TAGS]
-    words = [part for part, is_tag in split_tags(written) if not is_tag]
-    assert words == ["The", "cat", "chat noir", ",", "Cat", "chat noir", "!"]
-    assert strip_tags(clean_sentence(written)) == clean_sentence(written)  # no user's text has tags
+    tagged_text = insert_inline_terms(text, Glossary.from_mapping({"cat": "chat noir"}).find_terms(text))
+    assert [part for part, is_tag in split_tags(tagged_text) if is_tag] == [*TERM_TAGS, *TERM_TAGS]
+    parts = [part for part, is_tag in split_tags(tagged_text) if not is_tag]
+    assert parts == ["The", "cat", "chat noir", ",", "Cat", "chat noir", "!"]
+    assert strip_tags(clean_sentence(tagged_text)) == clean_sentence(
+        tagged_text
+    )  # cleaning removes tags from users' text
 
 
-def written(path: Path, content: bytes) -> Path:
+def write_file(path: Path, content: bytes) -> Path:
     path.write_bytes(content)
     return path
 
 
 def test_read_glossary_from_every_format(tmp_path: Path) -> None:
     content = "\ufeff# names\r\nSource\tTarget\r\n\r\nred house\trotes  Haus\tnoun\r\ncafe\u0301\tCafé\r\n"
-    found = read_glossary(written(tmp_path / "terms.tsv", content.encode()))
-    assert found.entries == (("red house", "rotes Haus"), ("café", "Café"))
-    found = read_glossary(written(tmp_path / "terms.csv", b'term;translation\n"a;b";"c, d"\n'))
-    assert found.entries == (("a;b", "c, d"),)
-    found = read_glossary(written(tmp_path / "plain.csv", "猫,cat\n".encode()))
-    assert found.entries == (("猫", "cat"),)
+    glossary = read_glossary(write_file(tmp_path / "terms.tsv", content.encode()))
+    assert glossary.entries == (("red house", "rotes Haus"), ("café", "Café"))
+    glossary = read_glossary(write_file(tmp_path / "terms.csv", b'term;translation\n"a;b";"c, d"\n'))
+    assert glossary.entries == (("a;b", "c, d"),)
+    glossary = read_glossary(write_file(tmp_path / "plain.csv", "猫,cat\n".encode()))
+    assert glossary.entries == (("猫", "cat"),)
 
 
 @pytest.mark.parametrize(
@@ -84,5 +86,5 @@ def test_read_glossary_from_every_format(tmp_path: Path) -> None:
 )
 def test_read_glossary_error_names_line(tmp_path: Path, content: bytes, problem: str) -> None:
     with pytest.raises(HeedfulError) as caught:
-        read_glossary(written(tmp_path / "terms.tsv", content))
+        read_glossary(write_file(tmp_path / "terms.tsv", content))
     assert problem in caught.value.problem

@@ -1,6 +1,7 @@
-"""Large corpora: cleaned in pieces and kept in shards by any number of processes, through every kill."""
+"""Parallel cleaning and sharded datasets: the same result with any number of processes, and after every kill."""
 
 import gzip
+import json
 import os
 import random
 import shutil
@@ -10,7 +11,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +30,8 @@ from heedful.progress import Reporter
 from heedful.training.preparation import PreparedCorpus, prepare
 from heedful.training.run import make_config_chooser
 from tests.conftest import quick_train_args, run_heedful
-from tests.processes import descendants, exit_worker
+from tests.processes import descendants, exit_worker, is_running
+from tests.stop_points import TIMEOUT, StopPoint, wait_until_stopped
 
 QUIET = Reporter(quiet=True)
 SETTINGS = {
@@ -39,15 +40,15 @@ SETTINGS = {
     "training": {"max_updates": 5},
     "batching": {"max_tokens": 256},
 }
-ONE = PreprocessingConfig(processes=1)
-PIECES = PreprocessingConfig(processes=1, chunk_megabytes=0.005)
-SHARDED = PIECES.model_copy(update={"shard_pairs": 150})
-TREES = Path(__file__).parent
+ONE_CHUNK = PreprocessingConfig(processes=1)
+CHUNKED = PreprocessingConfig(processes=1, chunk_megabytes=0.005)
+SHARDED = CHUNKED.model_copy(update={"shard_pairs": 150})
+PROJECT_FOLDER = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Files of several formats with duplicates in and across them, and lines that fall out."""
+    """Files of several formats, with duplicates within and across files and with malformed lines."""
     folder, pairs = tmp_path_factory.mktemp("files"), generate_pairs(700)
     lines = [f"{pair.source}\t{pair.target}" for pair in pairs]
     faulty = ["no tab", "\tempty", *lines[:3], "x\t" + "y" * 2000, lines[5], "\u2028 a line \tb"]
@@ -66,122 +67,125 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.long
 def test_preprocess_after_files_changed_reads_them_again(grammar_pairs: Path, tmp_path: Path) -> None:
-    """Prepared, but nothing learned: the same command on a corrected file must not learn from the old one."""
+    """Preprocessed but not trained: the same command with a corrected file must not use the old one."""
     pairs, folder = tmp_path / "pairs.tsv", tmp_path / "model"
     shutil.copyfile(grammar_pairs, pairs)
-    words = [*quick_train_args(pairs, folder), "--set", "training.max_updates=1"]
-    assert run_heedful(*words).status == 0
+    args = [*quick_train_args(pairs, folder), "--set", "training.max_updates=1"]
+    assert run_heedful(*args).status == 0
     for path in (*folder.glob("*.*"), *(folder / "training" / "checkpoints").iterdir()):
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     lines = pairs.read_text().splitlines(keepends=True)
     pairs.write_text("".join(lines[:500]))
-    done = run_heedful(*words)
-    assert done.status == 0, done.err
-    assert "read 500 pairs" in done.err
+    result = run_heedful(*args)
+    assert result.status == 0, result.err
+    assert "read 500 pairs" in result.err
 
 
 def inputs(files: Path) -> CorpusInputs:
-    mixed = (CorpusSource((files / "d.tsv",), fraction=0.3, use_for_validation=False),)
+    additional = (CorpusSource((files / "d.tsv",), fraction=0.3, use_for_validation=False),)
     paths = [files / name for name in ("a.tsv", "b.jsonl.gz", "c.en", "c.fr")]
-    return CorpusInputs((*make_sources(paths), *mixed))
+    return CorpusInputs((*make_sources(paths), *additional))
 
 
-def prepared(given: CorpusInputs, folder: Path, scale: PreprocessingConfig, **settings: object) -> PreparedCorpus:
-    return prepare(
-        given, folder, CleaningConfig(), make_config_chooser({**SETTINGS, **settings}), QUIET, preprocessing=scale
-    )
+def prepare_corpus(
+    corpus_inputs: CorpusInputs, folder: Path, config: PreprocessingConfig, **settings: object
+) -> PreparedCorpus:
+    choose_config = make_config_chooser({**SETTINGS, **settings})
+    return prepare(corpus_inputs, folder, CleaningConfig(), choose_config, QUIET, preprocessing=config)
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file; how many processes made them is no part of it."""
+    """All files of a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
 def test_clean_in_chunks_matches_one_file(files: Path, tmp_path: Path) -> None:
-    one = prepared(inputs(files), tmp_path / "one", ONE)
-    prepared(inputs(files), tmp_path / "pieces", PIECES)
-    assert contents(tmp_path / "pieces") == contents(tmp_path / "one")
+    one = prepare_corpus(inputs(files), tmp_path / "one", ONE_CHUNK)
+    prepare_corpus(inputs(files), tmp_path / "chunked", CHUNKED)
+    assert contents(tmp_path / "chunked") == contents(tmp_path / "one")
     assert any("duplicate (first: a.tsv:" in line for line in one.summary)
 
 
 @pytest.mark.long
 def test_preprocess_with_any_process_count_is_identical(files: Path, tmp_path: Path) -> None:
-    one = prepared(inputs(files), tmp_path / "one", SHARDED)
-    prepared(inputs(files), tmp_path / "three", SHARDED.model_copy(update={"processes": 3}))
+    one = prepare_corpus(inputs(files), tmp_path / "one", SHARDED)
+    prepare_corpus(inputs(files), tmp_path / "three", SHARDED.model_copy(update={"processes": 3}))
     assert contents(tmp_path / "three") == contents(tmp_path / "one")
     assert isinstance(one.dataset, ShardedTokenDataset)
     assert len(one.dataset.manifest.shards) == 6
-    # Neither does the size of pieces.
-    prepared(inputs(files), tmp_path / "whole", ONE.model_copy(update={"shard_pairs": 150}))
-    assert contents(tmp_path / "whole") == contents(tmp_path / "one")
+    # The chunk size does not matter either.
+    prepare_corpus(inputs(files), tmp_path / "one-chunk", ONE_CHUNK.model_copy(update={"shard_pairs": 150}))
+    assert contents(tmp_path / "one-chunk") == contents(tmp_path / "one")
 
 
 def test_shards_equal_single_dataset(files: Path, tmp_path: Path) -> None:
-    """The same pairs are learned and held out; the tokenizer sees them in another order only."""
-    one = prepared(inputs(files), tmp_path / "one", ONE)
-    many = prepared(inputs(files), tmp_path / "many", SHARDED)
+    """The same pairs are for training and validation; only the order that the tokenizer sees differs."""
+    one = prepare_corpus(inputs(files), tmp_path / "one", ONE_CHUNK)
+    sharded = prepare_corpus(inputs(files), tmp_path / "sharded", SHARDED)
 
-    def texts(found: PreparedCorpus) -> list[tuple[str, str]]:
-        store, tokenizer = found.dataset, found.tokenizer
+    def texts(corpus: PreparedCorpus) -> list[tuple[str, str]]:
+        dataset, tokenizer = corpus.dataset, corpus.tokenizer
         return sorted(
-            (tokenizer.source.decode(store.source(i)), tokenizer.target.decode(store.target(i)))
-            for i in range(len(store))
+            (tokenizer.source.decode(dataset.source(i)), tokenizer.target.decode(dataset.target(i)))
+            for i in range(len(dataset))
         )
 
-    assert texts(many) == texts(one)
-    assert sorted(many.validation) == sorted(one.validation)
-    assert many.dataset.max_source_length == one.dataset.max_source_length
+    assert texts(sharded) == texts(one)
+    assert sorted(sharded.validation) == sorted(one.validation)
+    assert sharded.dataset.max_source_length == one.dataset.max_source_length
 
 
 def test_sharded_epoch_has_every_pair_once(files: Path, tmp_path: Path) -> None:
-    given = CorpusInputs(inputs(files).sources[:1])
-    found = prepared(given, tmp_path, SHARDED, training={"max_updates": 5, "gradient_accumulation": 3})
-    batches, again = found.create_batches(), found.create_batches()
-    orders = []
+    corpus_inputs = CorpusInputs(inputs(files).sources[:1])
+    training = {"max_updates": 5, "gradient_accumulation": 3}
+    corpus = prepare_corpus(corpus_inputs, tmp_path, SHARDED, training=training)
+    batches, other_batches = corpus.create_batches(), corpus.create_batches()
+    epochs = []
     for epoch in (0, 1):
         updates = [batches.update(epoch, n) for n in range(batches.updates_per_epoch(epoch))]
-        seen = [index for update in updates for batch in update for index in batch.tolist()]
-        assert sorted(seen) == list(range(len(found.dataset)))
+        indices = [index for update in updates for batch in update for index in batch.tolist()]
+        assert sorted(indices) == list(range(len(corpus.dataset)))
         assert all(len(update) == 3 for update in updates[:-1])
-        for number in (7, 2, len(updates) - 1):  # reached directly
-            there = again.update(epoch, number)
-            assert [b.tolist() for b in there] == [b.tolist() for b in updates[number]]
-        orders.append(seen)
-    assert orders[0] != orders[1]
+        for number in (7, 2, len(updates) - 1):  # random access
+            update = other_batches.update(epoch, number)
+            assert [batch.tolist() for batch in update] == [batch.tolist() for batch in updates[number]]
+        epochs.append(indices)
+    assert epochs[0] != epochs[1]
     with pytest.raises(IndexError):
         batches.update(0, batches.updates_per_epoch(0))
 
 
 def test_sharded_mixture_keeps_fractions(files: Path, tmp_path: Path) -> None:
-    found = prepared(inputs(files), tmp_path, SHARDED)
-    tags = [0, *np.cumsum([size for shard in found.dataset.manifest.shards for size in shard.pairs_per_source])]  # type: ignore[union-attr]
-    mixed = {i for a, b in zip(tags[1::2], tags[2::2], strict=True) for i in range(a, b)}
-    batches = found.create_batches()
+    corpus = prepare_corpus(inputs(files), tmp_path, SHARDED)
+    sizes = [size for shard in corpus.dataset.manifest.shards for size in shard.pairs_per_source]  # type: ignore[union-attr]
+    starts = [0, *np.cumsum(sizes)]
+    additional = {i for start, end in zip(starts[1::2], starts[2::2], strict=True) for i in range(start, end)}
+    batches = corpus.create_batches()
     for epoch in (0, 3):
-        seen = [
+        indices = [
             index
             for n in range(batches.updates_per_epoch(epoch))
             for batch in batches.update(epoch, n)
             for index in batch.tolist()
         ]
-        assert sum(index in mixed for index in seen) / len(seen) == pytest.approx(0.3, abs=0.06)
+        assert sum(index in additional for index in indices) / len(indices) == pytest.approx(0.3, abs=0.06)
 
 
 def test_hash_split_matches_split_of_pairs(files: Path, tmp_path: Path) -> None:
     corpus, _ = clean_corpus(inputs(files), tmp_path, CleaningConfig(), SHARDED, QUIET)
     compute_statistics(corpus, 1, QUIET, "pair")
     for count in (None, 1, 40):
-        quick = split_by_shard_hashes(corpus, count)
-        slow = split_pairs(
+        by_hash = split_by_shard_hashes(corpus, count)
+        by_pair = split_pairs(
             lambda: corpus.iter_pairs(use_for_validation=True),
             count,
             lambda: corpus.iter_pairs(use_for_validation=False),
         )
-        assert quick.validation == slow.validation
-        assert (quick.excluded_source_hashes, quick.leaks, quick.num_training_pairs) == (
-            slow.excluded_source_hashes,
-            slow.leaks,
-            slow.num_training_pairs,
+        assert by_hash.validation == by_pair.validation
+        assert (by_hash.excluded_source_hashes, by_hash.leaks, by_hash.num_training_pairs) == (
+            by_pair.excluded_source_hashes,
+            by_pair.leaks,
+            by_pair.num_training_pairs,
         )
     with pytest.raises(HeedfulError, match="leaves too few"):
         split_by_shard_hashes(corpus, 500)
@@ -189,161 +193,169 @@ def test_hash_split_matches_split_of_pairs(files: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_resume_with_corrupt_shard_encodes_it_again(files: Path, tmp_path: Path) -> None:
-    prepared(inputs(files), tmp_path, SHARDED)
+    prepare_corpus(inputs(files), tmp_path, SHARDED)
     before = contents(tmp_path)
     path = tmp_path / "train" / "00002" / "target.ids"
-    flipped = bytearray(path.read_bytes())
-    flipped[17] ^= 4
-    path.write_bytes(flipped)
+    corrupt_data = bytearray(path.read_bytes())
+    corrupt_data[17] ^= 4
+    path.write_bytes(corrupt_data)
     (tmp_path / "train" / "00004" / "source.offsets").unlink()
     assert find_corrupt_shards(tmp_path / "train") == [2, 4]
-    prepared(inputs(files), tmp_path, SHARDED)
+    prepare_corpus(inputs(files), tmp_path, SHARDED)
     assert contents(tmp_path) == before
-    path.write_bytes(flipped)
+    path.write_bytes(corrupt_data)
     text = tmp_path / "cleaned" / "00002.tsv"
     text.write_bytes(text.read_bytes().replace(b"the", b"thy", 1))
     with pytest.raises(HeedfulError, match=r"00002\.tsv is corrupt"):
-        prepared(inputs(files), tmp_path, SHARDED)
+        prepare_corpus(inputs(files), tmp_path, SHARDED)
 
 
 def test_resume_with_corrupt_dataset_encodes_it_again(files: Path, tmp_path: Path) -> None:
-    prepared(inputs(files), tmp_path, ONE)
+    prepare_corpus(inputs(files), tmp_path, ONE_CHUNK)
     before = contents(tmp_path)
     (tmp_path / "train" / "source.ids").write_bytes(b"")
-    prepared(inputs(files), tmp_path, ONE)
+    prepare_corpus(inputs(files), tmp_path, ONE_CHUNK)
     assert contents(tmp_path) == before
 
 
 @pytest.mark.long
 def test_resume_with_changed_file_cleans_it_again(files: Path, tmp_path: Path) -> None:
-    """Pieces that a killed preparation left are of use only as long as their files are the same."""
+    """Chunks of a killed run are reused only while their input files are unchanged."""
     for name in ("a.tsv", "b.jsonl.gz", "c.en", "c.fr", "d.tsv"):
         shutil.copy(files / name, tmp_path)
-    two = SHARDED.model_copy(update={"processes": 2})
-    process = preparing(tmp_path, tmp_path / "data", two)
-    while not list((tmp_path / "data" / "chunks").glob("0000?")) and process.poll() is None:
-        time.sleep(0.01)
+    process = start_preparation(tmp_path, tmp_path / "data", TWO_PROCESSES, SOME_CHUNKS_COMPLETE)
+    wait_until_stopped(process.pid)
     process.kill()
     process.communicate()
-    changed = (tmp_path / "a.tsv").read_text(encoding="utf-8").replace("The", "Thy")
-    (tmp_path / "a.tsv").write_text(changed, encoding="utf-8")
-    prepared(inputs(tmp_path), tmp_path / "data", SHARDED)
-    prepared(inputs(tmp_path), tmp_path / "anew", SHARDED)
-    assert contents(tmp_path / "data") == contents(tmp_path / "anew")
+    assert list((tmp_path / "data" / "chunks").glob("0000?"))
+    corrected_text = (tmp_path / "a.tsv").read_text(encoding="utf-8").replace("The", "Thy")
+    (tmp_path / "a.tsv").write_text(corrected_text, encoding="utf-8")
+    prepare_corpus(inputs(tmp_path), tmp_path / "data", SHARDED)
+    prepare_corpus(inputs(tmp_path), tmp_path / "reference", SHARDED)
+    assert contents(tmp_path / "data") == contents(tmp_path / "reference")
 
 
-# ---- processes that are killed
+# ---- killed processes
 
 
+TWO_PROCESSES = SHARDED.model_copy(update={"processes": 2})
+SOME_CHUNKS_COMPLETE = StopPoint("heedful.data.process_pool:_PoolRun._run_item", [4])
+"""Two workers have two chunks at a time, so at the fourth task at least two chunks are complete."""
+ALL_CHUNKS_COMPLETE = StopPoint("heedful.data.parallel_cleaning:_find_unique_pairs")
 CODE = """
-import sys
+import json, sys
 sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 from heedful.data.config import PreprocessingConfig
-from tests.data.test_parallel_cleaning import inputs, prepared
-prepared(inputs(Path(sys.argv[2])), Path(sys.argv[3]), PreprocessingConfig.model_validate_json(sys.argv[4]))
+from tests.data.test_parallel_cleaning import inputs, prepare_corpus
+from tests.stop_points import StopPoint
+for function, calls in json.loads(sys.argv[5]):
+    StopPoint(function, calls).install()
+prepare_corpus(inputs(Path(sys.argv[2])), Path(sys.argv[3]), PreprocessingConfig.model_validate_json(sys.argv[4]))
 """
 
 
-def preparing(files: Path, folder: Path, scale: PreprocessingConfig) -> "subprocess.Popen[bytes]":
-    """A preparation in a process of its own."""
-    words = [TREES.parent.parent, files, folder, scale.model_dump_json()]
+def start_preparation(
+    files: Path, folder: Path, config: PreprocessingConfig, *stop_points: StopPoint
+) -> "subprocess.Popen[bytes]":
+    """`prepare_corpus` in a separate process."""
+    points = json.dumps([(point.function, list(point.calls)) for point in stop_points])
+    args = [PROJECT_FOLDER, files, folder, config.model_dump_json(), points]
     return subprocess.Popen(
-        [sys.executable, "-c", CODE, *map(str, words)],
+        [sys.executable, "-c", CODE, *map(str, args)],
         stderr=subprocess.PIPE,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
 
 
-def seconds_of(files: Path, folder: Path, scale: PreprocessingConfig) -> float:
-    started = time.monotonic()
-    process = preparing(files, folder, scale)
-    assert process.wait() == 0, process.communicate()
-    process.communicate()
-    return time.monotonic() - started
+def measure_seconds(files: Path, folder: Path, config: PreprocessingConfig) -> float:
+    """Duration of an uninterrupted run, from which the times of kills are drawn."""
+    start_time = time.monotonic()
+    process = start_preparation(files, folder, config)
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    return time.monotonic() - start_time
 
 
 def stage(folder: Path) -> str:
-    """How far a preparation was when it was killed."""
-    ends = {CLEANING_RECORD: "cleaning", CONFIG_FILE: "looking through", PREPROCESSED_FILE: "encoding"}
-    under_way = [name for end, name in ends.items() if not (folder / end).exists()]
-    return (under_way or ["prepared"])[0] if folder.exists() else "starting"
+    """The stage in which a run was killed."""
+    files_by_stage = {"cleaning": CLEANING_RECORD, "statistics": CONFIG_FILE, "encoding": PREPROCESSED_FILE}
+    incomplete = [name for name, file in files_by_stage.items() if not (folder / file).exists()]
+    return (incomplete or ["complete"])[0] if folder.exists() else "starting"
 
 
-def survives(files: Path, folder: Path, expected: dict[str, bytes], seconds: Iterable[float]) -> Counter[str]:
-    """Kill a preparation after so many seconds, once for each, and let the next go on with it; returns where
-    those were that it did not forestall."""
-    scale, landed = SHARDED.model_copy(update={"processes": 2}), Counter[str]()
-    for each in seconds:
-        process = preparing(files, folder, scale)
-        time.sleep(each)
-        landed[stage(folder)] += process.poll() is None
+def kill_and_resume(files: Path, folder: Path, expected: dict[str, bytes], delays: Iterable[float]) -> Counter[str]:
+    """Kill one run after each delay, then resume; returns how many kills hit each stage."""
+    stages = Counter[str]()
+    for delay in delays:
+        process = start_preparation(files, folder, TWO_PROCESSES)
+        time.sleep(delay)
+        stages[stage(folder)] += process.poll() is None
         process.kill()
         process.communicate()
-    prepared(inputs(files), folder, scale)
+    prepare_corpus(inputs(files), folder, TWO_PROCESSES)
     assert contents(folder) == expected
-    return landed
+    return stages
 
 
 @pytest.mark.long
-def test_preprocess_killed_repeatedly_is_identical(files: Path, tmp_path: Path) -> None:
-    scale = SHARDED.model_copy(update={"processes": 2})
-    seconds = seconds_of(files, tmp_path / "whole", scale)
-    dice = random.Random(3)
-    moments = [dice.uniform(0.3, 1.0) * seconds for _ in range(3)]
-    survives(files, tmp_path / "killed", contents(tmp_path / "whole"), moments)
+def test_preprocess_killed_at_random_times_is_identical(files: Path, tmp_path: Path) -> None:
+    seconds = measure_seconds(files, tmp_path / "reference", TWO_PROCESSES)
+    rng = random.Random(3)
+    delays = [rng.uniform(0.3, 1.0) * seconds for _ in range(3)]
+    kill_and_resume(files, tmp_path / "killed", contents(tmp_path / "reference"), delays)
 
 
 @pytest.mark.slow
-def test_preprocess_killed_at_sixty_random_moments_is_identical(files: Path, tmp_path: Path) -> None:
-    """Each of a preparation that was killed once before; sooner, since less of it is left."""
-    scale = SHARDED.model_copy(update={"processes": 2})
-    seconds = seconds_of(files, tmp_path / "whole", scale)
-    expected, dice = contents(tmp_path / "whole"), random.Random(5)
-    landed, folders = Counter[str](), 0
-    while landed.total() < 60:
-        moments = [dice.uniform(0.25, 1.0) * seconds, dice.uniform(0.25, 0.9) * seconds]
-        landed += survives(files, tmp_path / str(folders), expected, moments)
+def test_preprocess_killed_sixty_times_is_identical(files: Path, tmp_path: Path) -> None:
+    """Two kills per run: the second comes sooner, since less work is left."""
+    seconds = measure_seconds(files, tmp_path / "reference", TWO_PROCESSES)
+    expected, rng = contents(tmp_path / "reference"), random.Random(5)
+    stages, folders = Counter[str](), 0
+    while stages.total() < 60:
+        delays = [rng.uniform(0.25, 1.0) * seconds, rng.uniform(0.25, 0.9) * seconds]
+        stages += kill_and_resume(files, tmp_path / str(folders), expected, delays)
         folders += 1
         assert folders < 90, "nearly all kills come too late"
-    print(f"{landed.total()} kills of {folders} preparations: {dict(landed)}")
+    print(f"{stages.total()} kills of {folders} runs: {dict(stages)}")
 
 
-def workers_of(leader: int) -> list[int]:
-    """The processes that work for another."""
-    return [pid for pid, command in descendants(leader).items() if "heedful.data.process_pool" in command]
+def list_workers(pid: int) -> list[int]:
+    """Worker processes of the pool in a process."""
+    return [worker for worker, command in descendants(pid).items() if "heedful.data.process_pool" in command]
 
 
-def started(words: list[str]) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([sys.executable, "-m", "heedful", *words], stderr=subprocess.PIPE)
-
-
-def wait_for(pattern: str, folder: Path, process: "subprocess.Popen[bytes]") -> list[Path]:
-    while not (found := list(folder.glob(pattern))) and process.poll() is None:
-        time.sleep(0.005)
-    return found
+def start_heedful(args: list[str], stop_point: StopPoint) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*stop_point.program(), *args], stderr=subprocess.PIPE)
 
 
 @pytest.mark.long
 def test_train_repeated_after_kill_resumes_preprocessing(
     grammar_pairs: Path, quick_model: Path, tmp_path: Path
 ) -> None:
-    """What a killed one had cleaned is not cleaned again, and the model is that of one that was let alone."""
+    """Complete chunks are not cleaned again, and the model equals that of an uninterrupted run."""
     folder = tmp_path / "model"
-    words = [*quick_train_args(grammar_pairs, folder), "--set", "preprocessing.chunk_megabytes=0.005"]
-    process = started(words)
-    [piece, *_] = wait_for("training/data/chunks/00000", folder, process)
+    settings = ["preprocessing.chunk_megabytes=0.005", "preprocessing.processes=2"]
+    args = [*quick_train_args(grammar_pairs, folder), *(arg for setting in settings for arg in ("--set", setting))]
+
+    def modification_times() -> dict[str, int]:
+        paths = (folder / "training" / "data" / "chunks").glob("?????/cleaned.tsv")
+        return {path.parent.name: path.stat().st_mtime_ns for path in paths}
+
+    process = start_heedful(args, SOME_CHUNKS_COMPLETE)
+    wait_until_stopped(process.pid)
     process.kill()
     process.communicate()
-    before, seen = (piece / "cleaned.tsv").stat().st_mtime_ns, set[int]()
-    process = started(words)
-    while process.poll() is None:
-        with suppress(FileNotFoundError):  # at the end it goes
-            seen.add((piece / "cleaned.tsv").stat().st_mtime_ns)
-        time.sleep(0.005)
-    assert process.returncode == 0, process.communicate()
-    process.communicate()
-    assert seen == {before}
+    before = modification_times()
+    process = start_heedful(args, ALL_CHUNKS_COMPLETE)
+    wait_until_stopped(process.pid)
+    after = modification_times()
+    process.send_signal(signal.SIGCONT)
+    _, stderr = process.communicate()
+    assert process.returncode == 0, stderr
+    assert before
+    assert before.items() <= after.items()
+    assert len(before) < len(after)
     name = "weights.safetensors"
     assert (folder / name).read_bytes() == (quick_model / name).read_bytes()
 
@@ -351,56 +363,55 @@ def test_train_repeated_after_kill_resumes_preprocessing(
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 @pytest.mark.long
 def test_train_interrupted_leaves_no_worker(grammar_pairs: Path, tmp_path: Path) -> None:
-    more = ["preprocessing.chunk_megabytes=0.002", "preprocessing.processes=2"]
-    words = [*quick_train_args(grammar_pairs, tmp_path / "model"), *(w for m in more for w in ("--set", m))]
-    process = started(words)
-    workers: list[int] = []
-    while not workers and process.poll() is None:
-        workers = workers_of(process.pid)
+    settings = ["preprocessing.chunk_megabytes=0.002", "preprocessing.processes=2"]
+    args = quick_train_args(grammar_pairs, tmp_path / "model")
+    process = start_heedful([*args, *(arg for setting in settings for arg in ("--set", setting))], SOME_CHUNKS_COMPLETE)
+    wait_until_stopped(process.pid)
+    workers = list_workers(process.pid)
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told
-    assert b"Traceback" not in told
+    process.send_signal(signal.SIGCONT)
+    _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 130, stderr
+    assert b"Traceback" not in stderr
     assert workers
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    assert not any(map(is_running, workers))
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_process_pool_with_killed_worker_replaces_it(files: Path, tmp_path: Path) -> None:
-    scale = SHARDED.model_copy(update={"processes": 2})
-    process = preparing(files, tmp_path / "data", scale)
-    killed = 0
-    while process.poll() is None and killed < 2:
-        for worker in workers_of(process.pid)[: 2 - killed]:
+def test_process_pool_with_killed_workers_replaces_them(files: Path, tmp_path: Path) -> None:
+    point = StopPoint("heedful.data.process_pool:_PoolRun._run_item", [3, 6])
+    process = start_preparation(files, tmp_path / "data", TWO_PROCESSES, point)
+    for _ in point.calls:
+        wait_until_stopped(process.pid)
+        workers = list_workers(process.pid)
+        assert workers
+        for worker in workers:
             os.kill(worker, signal.SIGKILL)
-            killed += 1
-        time.sleep(0.01)
-    _, told = process.communicate(timeout=60)
-    assert process.returncode == 0, told
-    assert killed == 2
-    prepared(inputs(files), tmp_path / "undisturbed", SHARDED)
-    assert contents(tmp_path / "data") == contents(tmp_path / "undisturbed")
+        process.send_signal(signal.SIGCONT)
+    _, stderr = process.communicate(timeout=TIMEOUT)
+    assert process.returncode == 0, stderr
+    prepare_corpus(inputs(files), tmp_path / "reference", SHARDED)
+    assert contents(tmp_path / "data") == contents(tmp_path / "reference")
 
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
 @pytest.mark.long
 def test_process_pool_workers_exit_with_parent(files: Path, tmp_path: Path) -> None:
-    process = preparing(files, tmp_path / "data", SHARDED.model_copy(update={"processes": 2}))
-    workers: list[int] = []
-    while not workers and process.poll() is None:
-        workers = workers_of(process.pid)
+    process = start_preparation(files, tmp_path / "data", TWO_PROCESSES, SOME_CHUNKS_COMPLETE)
+    wait_until_stopped(process.pid)
+    workers = list_workers(process.pid)
     process.kill()
     process.communicate()
-    until = time.monotonic() + 20
-    while any(Path(f"/proc/{worker}").exists() for worker in workers) and time.monotonic() < until:
-        time.sleep(0.02)
     assert workers
-    assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+    deadline = time.monotonic() + TIMEOUT
+    while any(map(is_running, workers)):
+        assert time.monotonic() < deadline, f"workers did not exit: {workers}"
+        time.sleep(0.02)
 
 
 def test_process_pool_with_task_that_kills_workers_raises(tmp_path: Path) -> None:
-    """A task that nobody can do ends the workers that try it: no hang, no endless row of attempts."""
+    """A task that ends every worker is given up after a few attempts."""
     with pytest.raises(HeedfulError, match="worker ended 3 times"), QUIET.task("") as task:
         run_tasks(exit_worker, tmp_path, [0, 1], 2, task)
 
@@ -408,7 +419,7 @@ def test_process_pool_with_task_that_kills_workers_raises(tmp_path: Path) -> Non
 @pytest.mark.long
 def test_process_pool_with_failing_task_raises_its_error(files: Path, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes("\ufeffa\tb\n".encode("utf-16-le") * 2000)
-    given = CorpusInputs(make_sources((tmp_path / "a.tsv", files / "a.tsv")))
-    with pytest.raises(HeedfulError, match="is UTF-16") as told:
-        prepared(given, tmp_path / "data", PIECES.model_copy(update={"processes": 2}))
-    assert "iconv" in told.value.hint
+    corpus_inputs = CorpusInputs(make_sources((tmp_path / "a.tsv", files / "a.tsv")))
+    with pytest.raises(HeedfulError, match="is UTF-16") as caught:
+        prepare_corpus(corpus_inputs, tmp_path / "data", CHUNKED.model_copy(update={"processes": 2}))
+    assert "iconv" in caught.value.hint

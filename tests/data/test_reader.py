@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from heedful.data.formats.base import PairRecord, ReadOptions
 from heedful.data.reader import check_inputs, detect_languages, group_parallel_files, read_pairs, split_files, write_tsv
 from heedful.errors import HeedfulError
 
+NOBODY = 65534
 SCRIPTS = [
     ("Good morning", "صباح الخير"),
     ("你好，世界", "Hello, world"),
@@ -86,8 +88,8 @@ def test_read_pairs_utf16_raises(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["pairs.tsv", "pairs.tsv.gz", "pairs.txt"])
 def test_read_pairs_gzip_detected_by_content(tmp_path: Path, name: str) -> None:
-    packed = gzip.compress(as_tsv(SCRIPTS[:2]).encode()) + gzip.compress(as_tsv(SCRIPTS[2:]).encode())
-    assert read_texts(write(tmp_path / name, packed)) == SCRIPTS
+    compressed = gzip.compress(as_tsv(SCRIPTS[:2]).encode()) + gzip.compress(as_tsv(SCRIPTS[2:]).encode())
+    assert read_texts(write(tmp_path / name, compressed)) == SCRIPTS
 
 
 def test_read_pairs_corrupt_gzip_raises(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_read_pairs_corrupt_gzip_raises(tmp_path: Path) -> None:
         list(read_pairs([path]))
 
 
-def test_read_jsonl_keys(tmp_path: Path) -> None:
+def test_read_jsonl_accepts_source_target_translation_and_language_keys(tmp_path: Path) -> None:
     objects = [
         {"source": "a", "target": "b"},
         {"translation": {"en": "c", "de": "d", "fr": "?"}},
@@ -122,7 +124,7 @@ def test_read_jsonl_keys(tmp_path: Path) -> None:
         ('{"source": "\\ud800", "target": "x"}', "invalid Unicode"),
     ],
 )
-def test_read_jsonl_errors(tmp_path: Path, line: str, error: str) -> None:
+def test_read_jsonl_invalid_line_is_an_error_record(tmp_path: Path, line: str, error: str) -> None:
     path = write(tmp_path / "pairs.jsonl", line + "\n\n")
     assert list(read_pairs([path])) == [
         PairRecord("pairs.jsonl", 1, None, None, error),
@@ -130,7 +132,7 @@ def test_read_jsonl_errors(tmp_path: Path, line: str, error: str) -> None:
     ]
 
 
-def test_read_pairs_parallel_files(tmp_path: Path) -> None:
+def test_read_pairs_parallel_files_are_joined_by_line(tmp_path: Path) -> None:
     source = write(tmp_path / "train.en", b"\xef\xbb\xbfone\r\n\r\nthree\xff\nfour\nfive")
     target = write(tmp_path / "train.de.gz", gzip.compress(b"eins\nzwei\ndrei\nvi\xffer\nf\tnf\n"))
     check_inputs([source, target])
@@ -153,7 +155,7 @@ def test_read_pairs_unequal_line_counts_raise(tmp_path: Path) -> None:
         list(read_pairs([source, target]))
 
 
-def test_read_pairs_same_names_use_full_paths(tmp_path: Path) -> None:
+def test_check_inputs_with_equal_file_names_reports_full_paths(tmp_path: Path) -> None:
     for language, count in (("en", 1), ("de", 0)):
         (tmp_path / language).mkdir()
         write(tmp_path / language / "train.txt", "x\n" * count)
@@ -179,12 +181,20 @@ def test_check_inputs_missing_files_and_folders_raise(tmp_path: Path) -> None:
         check_inputs([Path("-"), Path("-")])
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read anything")
-def test_check_inputs_unreadable_file_raises(tmp_path: Path) -> None:
-    path = write(tmp_path / "pairs.tsv", "a\tb\n")
-    path.chmod(0)
-    with pytest.raises(HeedfulError, match="cannot read"):
-        check_inputs([path])
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="needs POSIX permissions")
+def test_check_inputs_unreadable_file_raises() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        path = write(folder / "pairs.tsv", "a\tb\n")
+        path.chmod(0)
+        user = os.geteuid()
+        os.seteuid(user or NOBODY)  # root can read any file
+        try:
+            with pytest.raises(HeedfulError, match="cannot read"):
+                check_inputs([path])
+        finally:
+            os.seteuid(user)
 
 
 def test_group_parallel_files_pairs_and_singles() -> None:
@@ -214,7 +224,7 @@ def test_read_pairs_single_file_is_detected_by_content(tmp_path: Path) -> None:
     "content", [b"\nGo.\tGeh.\n", b'\n{"source": "Go.", "target": "Geh."}', gzip.compress(b"\nGo.\tGeh.\r\n", mtime=0)]
 )
 @pytest.mark.parametrize("buffered", [True, False])
-def test_read_pairs_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes, buffered: bool) -> None:
+def test_read_pairs_from_stdin_detects_format(monkeypatch: pytest.MonkeyPatch, content: bytes, buffered: bool) -> None:
     stream = io.BytesIO(content)
     stdin = io.TextIOWrapper(io.BufferedReader(stream) if buffered else stream)
     monkeypatch.setattr(sys, "stdin", stdin)
@@ -227,7 +237,7 @@ def test_read_pairs_standard_input(monkeypatch: pytest.MonkeyPatch, content: byt
     assert not stream.closed
 
 
-def test_read_pairs_standard_input_of_a_process() -> None:
+def test_read_pairs_from_stdin_of_a_process_decodes_utf8() -> None:
     code = (
         "from pathlib import Path; from heedful.data.reader import read_pairs\n"
         "print([ascii(record.target) for record in read_pairs([Path('-')])])"
@@ -238,11 +248,11 @@ def test_read_pairs_standard_input_of_a_process() -> None:
     assert process.stdout.decode().strip() == repr([ascii("ä"), ascii("字")])
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 def test_check_inputs_does_not_read_pipes(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    check_inputs([pipe])  # must not wait for a writer either
+    check_inputs([pipe])  # must not block until there is a writer
     writer = threading.Thread(target=pipe.write_bytes, args=(b"a\tb\n",))
     writer.start()
     assert read_texts(pipe) == [("a", "b")]
@@ -319,8 +329,8 @@ def test_read_pairs_any_bytes_give_records_or_error(tmp_path_factory: pytest.Tem
     ("heads", "expected"),
     [("[2, 0]", "2 0"), ("[]", ""), ('"2 0"', "2 0"), ("[true]", "True"), ('{"a": 1}', "{'a': 1}"), ("null", "None")],
 )
-def test_read_jsonl_heads(tmp_path: Path, heads: str, expected: str) -> None:
-    """What is no list of numbers is no list of heads either: cleaning finds that."""
+def test_read_jsonl_heads_become_text(tmp_path: Path, heads: str, expected: str) -> None:
+    """Values that are not lists of numbers are kept as text; cleaning rejects them."""
     path = write(tmp_path / "pairs.jsonl", f'{{"source": "a b", "target": "c", "heads": {heads}}}\n')
     assert [record.heads for record in read_pairs([path])] == [expected]
 

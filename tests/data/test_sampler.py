@@ -11,7 +11,7 @@ from heedful.data.sampler import TokenBatchSampler, pad_rows, plan_batches
 
 
 def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Log-normal, about 25 tokens, the sides alike but not equal: as in WMT."""
+    """Log-normal, about 25 tokens, similar on both sides, as in WMT."""
     random = np.random.default_rng(13)
     source = np.clip(random.lognormal(3.0, 0.6, count), 1, 300)
     target = np.clip(source * random.lognormal(0.05, 0.25, count), 1, 300)
@@ -38,7 +38,7 @@ def test_epoch_has_every_pair_once_within_token_budget(
         assert len(batch) <= (sentences or len(batch))
 
 
-def test_batches_use_most_of_the_budget() -> None:
+def test_batches_use_most_of_the_token_budget() -> None:
     source, target = realistic_lengths(50_000)
     plan = plan_batches(source, target, BatchConfig(), seed=1, epoch=0)
     sizes = np.array([padded_sizes(batch, source, target) for batch in plan])
@@ -57,7 +57,7 @@ def test_batches_depend_on_seed_and_epoch_only() -> None:
     assert plan(7, 1) == plan(7, 1)
     assert plan(7, 1) != plan(7, 2)
     assert plan(7, 1) != plan(8, 1)
-    # Not only the order of the batches changes, but who meets whom.
+    # Not only the order of the batches changes, but also which pairs share a batch.
     assert {frozenset(batch) for batch in plan(7, 1)} != {frozenset(batch) for batch in plan(7, 2)}
 
 
@@ -69,7 +69,7 @@ def test_batch_order_is_shuffled() -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> TokenDataset:
+def dataset(tmp_path: Path) -> TokenDataset:
     source, target = realistic_lengths(300)
     with TokenDatasetWriter(tmp_path, 50, 50) as writer:
         for source_length, target_length in zip(source, target, strict=True):
@@ -77,22 +77,22 @@ def store(tmp_path: Path) -> TokenDataset:
     return TokenDataset.open(tmp_path)
 
 
-def test_sampler_starts_at_any_update(store: TokenDataset) -> None:
+def test_sampler_starts_at_any_update(dataset: TokenDataset) -> None:
     config = BatchConfig(max_tokens=300)
-    batches = TokenBatchSampler(store, config, seed=5, gradient_accumulation=3)
+    batches = TokenBatchSampler(dataset, config, seed=5, gradient_accumulation=3)
     for epoch in (1, 0):
         updates = [batches.update(epoch, index) for index in range(batches.updates_per_epoch(epoch))]
         assert all(len(update) == 3 for update in updates[:-1])
         assert 1 <= len(updates[-1]) <= 3
-        seen = np.concatenate([batch for update in updates for batch in update])
-        assert sorted(seen.tolist()) == list(range(len(store)))
-        again = TokenBatchSampler(store, config, seed=5, gradient_accumulation=3).update(epoch, 4)
-        assert [batch.tolist() for batch in again] == [batch.tolist() for batch in updates[4]]
+        indices = np.concatenate([batch for update in updates for batch in update])
+        assert sorted(indices.tolist()) == list(range(len(dataset)))
+        update = TokenBatchSampler(dataset, config, seed=5, gradient_accumulation=3).update(epoch, 4)
+        assert [batch.tolist() for batch in update] == [batch.tolist() for batch in updates[4]]
     with pytest.raises(IndexError):
         batches.update(0, batches.updates_per_epoch(0))
 
 
-def test_batch_tokens_include_end(tmp_path: Path) -> None:
+def test_batch_tokens_include_end_of_sentence(tmp_path: Path) -> None:
     with TokenDatasetWriter(tmp_path, 50, 50) as writer:
         for _ in range(4):
             writer.add([1, 2], [1, 2, 3])
@@ -106,7 +106,7 @@ def test_empty_dataset_has_no_updates(tmp_path: Path) -> None:
     assert TokenBatchSampler(TokenDataset.open(tmp_path), BatchConfig(), seed=0).updates_per_epoch(0) == 0
 
 
-def test_collate_pads_to_longest() -> None:
+def test_pad_rows_pads_to_longest() -> None:
     rows = [np.array([3, 4], dtype=np.uint16), np.array([], dtype=np.uint16), np.array([5], dtype=np.uint16)]
     matrix = pad_rows(rows, pad_id=9)
     assert matrix.dtype == np.int64

@@ -12,22 +12,22 @@ from heedful.errors import HeedfulError
 WORDS = st.sampled_from(["a", "A", " a", "b", "c", "d", "e", "f  g", "F g", "straße", "STRASSE"])
 
 
-def even(text: str) -> str:
+def normalize(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
 @given(pairs=st.lists(st.builds(Pair, WORDS, WORDS)), count=st.none() | st.integers(0, 9))
-def test_split_has_no_sentence_in_both_parts(pairs: list[Pair], count: int | None) -> None:
+def test_split_has_no_sentence_in_training_and_validation(pairs: list[Pair], count: int | None) -> None:
     if count is not None and not 1 <= count <= len(pairs) / 2:
         with pytest.raises(HeedfulError, match="hold"):
             split_pairs(lambda: iter(pairs), count)
         return
     parts = split_pairs(lambda: iter(pairs), count)
-    training, held_out = list(filter(parts.is_training_pair, pairs)), parts.validation
+    training, validation = list(filter(parts.is_training_pair, pairs)), parts.validation
     for side in (0, 1):
-        assert not {even(pair[side]) for pair in training} & {even(pair[side]) for pair in held_out}
+        assert not {normalize(pair[side]) for pair in training} & {normalize(pair[side]) for pair in validation}
     assert len(training) == parts.num_training_pairs
-    assert len(training) + len(held_out) + parts.leaks == len(pairs)
+    assert len(training) + len(validation) + parts.leaks == len(pairs)
     assert training or not pairs
 
 
@@ -40,8 +40,8 @@ def test_split_has_requested_validation_size() -> None:
 
 def test_split_does_not_depend_on_order() -> None:
     pairs = [Pair(f"s{number}", f"t{number}") for number in range(300)]
-    shuffled = random.Random(5).sample(pairs, len(pairs))
-    first, second = split_pairs(lambda: iter(pairs)), split_pairs(lambda: iter(shuffled))
+    shuffled_pairs = random.Random(5).sample(pairs, len(pairs))
+    first, second = split_pairs(lambda: iter(pairs)), split_pairs(lambda: iter(shuffled_pairs))
     assert set(first.validation) == set(second.validation)
 
 
@@ -65,6 +65,6 @@ def test_split_reads_corpus_as_stream() -> None:
 
 
 @pytest.mark.parametrize("pairs", [[], [Pair("a", "b")]])
-def test_split_of_too_few_pairs_raises(pairs: list[Pair]) -> None:
+def test_split_of_too_few_pairs_has_no_validation(pairs: list[Pair]) -> None:
     parts = split_pairs(lambda: iter(pairs))
     assert (parts.validation, list(filter(parts.is_training_pair, pairs))) == ([], pairs)

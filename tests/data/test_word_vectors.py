@@ -1,4 +1,4 @@
-"""Word vectors: every file_format there and back, real ones, and every way for a file to be broken."""
+"""Word vectors: round trips in every format, an excerpt of GloVe, and malformed files."""
 
 import gzip
 import math
@@ -23,33 +23,33 @@ def some_vectors(dimension: int = 11) -> WordVectors:
     return WordVectors(WORDS, numbers)
 
 
-def written(path: Path, text: str | bytes) -> Path:
+def write_file(path: Path, text: str | bytes) -> Path:
     path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
 
 
-def same(one: WordVectors, other: WordVectors) -> bool:
+def is_identical(one: WordVectors, other: WordVectors) -> bool:
     return one.words == other.words and one.matrix.tobytes() == other.matrix.tobytes()
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("dimension", [1, 2, 3, 11, 300])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_read_word_vectors_restores_written_numbers(
-    file_format: VectorFormat, dimension: int, packed: bool, tmp_path: Path
+    file_format: VectorFormat, dimension: int, compressed: bool, tmp_path: Path
 ) -> None:
-    """To the bit; and whatever the name, the beginning of the file says what it is."""
+    """Bit-exactly; the format is detected from the content, not from the file name."""
     vectors, path = some_vectors(dimension), tmp_path / "vectors.anything"
     write_word_vectors(path, vectors, file_format)
-    if packed:
+    if compressed:
         path.write_bytes(gzip.compress(path.read_bytes()))
     copy = read_word_vectors(path)
-    assert same(copy, vectors)
+    assert is_identical(copy, vectors)
     assert copy.matrix.dtype == np.float32
     assert read_dimension(path) == dimension
 
 
-def test_read_word_vectors_formats(tmp_path: Path) -> None:
+def test_write_word_vectors_by_hand(tmp_path: Path) -> None:
     vectors = WordVectors(("a", "é"), [[1, 0.1], [-2.5, 1e-9]])  # type: ignore[arg-type]
     write_word_vectors(tmp_path / "g", vectors, "glove")
     assert (tmp_path / "g").read_bytes() == "a 1.0 0.1\né -2.5 1e-09\n".encode()
@@ -66,7 +66,7 @@ def test_read_word_vectors_binary_without_line_feeds(tmp_path: Path) -> None:
     vectors = some_vectors()
     rows = zip(vectors.words, vectors.matrix, strict=True)
     data = b"".join(word.encode() + b" " + row.tobytes() for word, row in rows)
-    assert same(read_word_vectors(written(tmp_path / "b", b"7 11\n" + data)), vectors)
+    assert is_identical(read_word_vectors(write_file(tmp_path / "b", b"7 11\n" + data)), vectors)
 
 
 def test_read_word_vectors_binary_larger_than_a_block(tmp_path: Path) -> None:
@@ -74,7 +74,7 @@ def test_read_word_vectors_binary_larger_than_a_block(tmp_path: Path) -> None:
     numbers = np.random.default_rng(5).normal(size=(6_007, 97)).astype(np.float32)
     vectors = WordVectors(words, numbers)  # 2.3 MB
     write_word_vectors(tmp_path / "b", vectors, "binary")
-    assert same(read_word_vectors(tmp_path / "b"), vectors)
+    assert is_identical(read_word_vectors(tmp_path / "b"), vectors)
 
 
 @pytest.mark.parametrize("header", ["", "2 3\n"])
@@ -83,29 +83,29 @@ def test_read_word_vectors_binary_larger_than_a_block(tmp_path: Path) -> None:
 )
 def test_read_word_vectors_byte_order_mark_and_line_endings(start: str, end: str, header: str, tmp_path: Path) -> None:
     lines = [*header.splitlines(), "世界 1 2 3", "🙂\t4  5 6"]
-    copy = read_word_vectors(written(tmp_path / "v", start + "".join(line + end for line in lines) + "\n"))
+    copy = read_word_vectors(write_file(tmp_path / "v", start + "".join(line + end for line in lines) + "\n"))
     assert copy.words == ("世界", "🙂")
     assert copy.matrix.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
 def test_read_word_vectors_missing_final_line_feed(tmp_path: Path) -> None:
-    assert read_word_vectors(written(tmp_path / "v", "a 1 2\nb 3 4")).matrix.tolist() == [[1, 2], [3, 4]]
+    assert read_word_vectors(write_file(tmp_path / "v", "a 1 2\nb 3 4")).matrix.tolist() == [[1, 2], [3, 4]]
 
 
 def test_read_word_vectors_words_with_spaces(tmp_path: Path) -> None:
     """As in GloVe 840B; spaces that are not ASCII belong to words too."""
-    path = written(tmp_path / "v", ". . . 1 2\nat name@domain.com 3 4\na\u00a0b 5 6\n\u3000 7 8\n")
+    path = write_file(tmp_path / "v", ". . . 1 2\nat name@domain.com 3 4\na\u00a0b 5 6\n\u3000 7 8\n")
     vectors = read_word_vectors(path)
     assert vectors.words == (". . .", "at name@domain.com", "a\u00a0b", "\u3000")
     write_word_vectors(tmp_path / "again", vectors)
-    assert same(read_word_vectors(tmp_path / "again"), vectors)
+    assert is_identical(read_word_vectors(tmp_path / "again"), vectors)
 
 
 def test_read_word_vectors_first_duplicate_wins_and_invalid_bytes_are_replaced(tmp_path: Path) -> None:
-    vectors = read_word_vectors(written(tmp_path / "v", b"a 1 2\nb\xff 3 4\na 5 6\n"))
+    vectors = read_word_vectors(write_file(tmp_path / "v", b"a 1 2\nb\xff 3 4\na 5 6\n"))
     assert vectors.words == ("a", "b\ufffd")
     assert vectors["a"].tolist() == [1, 2]
-    latin = read_word_vectors(written(tmp_path / "w", b"1 2\n\xe9t\xe9 3 4\n"))
+    latin = read_word_vectors(write_file(tmp_path / "w", b"1 2\n\xe9t\xe9 3 4\n"))
     assert latin.words == ("\ufffdt\ufffd",)
 
 
@@ -121,9 +121,11 @@ def test_read_word_vectors_only_selects_words(file_format: VectorFormat, tmp_pat
     assert none.nearest(np.ones(11)) == []
 
 
-@pytest.mark.parametrize(("file_format", "count", "most"), [("glove", 5_000, 500_000), ("binary", 20_000, 4_000_000)])
+@pytest.mark.parametrize(
+    ("file_format", "count", "max_bytes"), [("glove", 5_000, 500_000), ("binary", 20_000, 4_000_000)]
+)
 def test_read_word_vectors_memory_is_for_selected_words(
-    file_format: VectorFormat, count: int, most: int, tmp_path: Path
+    file_format: VectorFormat, count: int, max_bytes: int, tmp_path: Path
 ) -> None:
     """A fraction of the matrix; binary files are read in blocks of a megabyte."""
     words = tuple(f"word{number}" for number in range(count))
@@ -132,7 +134,7 @@ def test_read_word_vectors_memory_is_for_selected_words(
     read_word_vectors(tmp_path / "v", only={"word4999"})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert peak < most < 4 * 100 * count
+    assert peak < max_bytes < 4 * 100 * count
 
 
 @pytest.mark.parametrize(
@@ -158,7 +160,7 @@ def test_read_word_vectors_memory_is_for_selected_words(
     ],
 )
 def test_read_word_vectors_malformed_file_raises(content: str | bytes, problem: str, tmp_path: Path) -> None:
-    path = written(tmp_path / "v.txt", content)
+    path = write_file(tmp_path / "v.txt", content)
     with pytest.raises(HeedfulError, match=problem):
         read_word_vectors(path)
     path.write_bytes(gzip.compress(path.read_bytes()))
@@ -167,43 +169,43 @@ def test_read_word_vectors_malformed_file_raises(content: str | bytes, problem: 
 
 
 def test_read_word_vectors_unselected_words_need_only_enough_numbers(tmp_path: Path) -> None:
-    path = written(tmp_path / "v.txt", "a 1 2\nb 3 x\n")
+    path = write_file(tmp_path / "v.txt", "a 1 2\nb 3 x\n")
     assert read_word_vectors(path, only={"a"}).words == ("a",)
-    path = written(tmp_path / "v.txt", "a 1 2\nb 3 x\nc 5\n")
+    path = write_file(tmp_path / "v.txt", "a 1 2\nb 3 x\nc 5\n")
     with pytest.raises(HeedfulError, match=r"line 3: 1 numbers, expected 2"):
         read_word_vectors(path, only={"a"})
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_read_word_vectors_truncated_file_raises(file_format: VectorFormat, tmp_path: Path) -> None:
-    """However short a file with a promise is cut; GloVe has none, there a cut may look like an end."""
-    write_word_vectors(tmp_path / "whole", some_vectors(3), file_format)
-    data = (tmp_path / "whole").read_bytes()
-    packed = gzip.compress(data)
-    for end in range(1, len(packed)):
+    """Wherever it is cut. Not for uncompressed text: GloVe declares no length, so a cut can look like an end."""
+    write_word_vectors(tmp_path / "complete", some_vectors(3), file_format)
+    data = (tmp_path / "complete").read_bytes()
+    compressed = gzip.compress(data)
+    for end in range(1, len(compressed)):
         with pytest.raises(HeedfulError):
-            read_word_vectors(written(tmp_path / "cut", packed[:end]))
+            read_word_vectors(write_file(tmp_path / "cut", compressed[:end]))
     if file_format == "binary":
         for end in range(len(data) - 1):
             with pytest.raises(HeedfulError):
-                read_word_vectors(written(tmp_path / "cut", data[:end]))
+                read_word_vectors(write_file(tmp_path / "cut", data[:end]))
 
 
 def test_read_word_vectors_malformed_binary_raises(tmp_path: Path) -> None:
     write_word_vectors(tmp_path / "v.bin", some_vectors(3), "binary")
     data = (tmp_path / "v.bin").read_bytes()
     with pytest.raises(HeedfulError, match=r"v.bin ends inside a record"):
-        read_word_vectors(written(tmp_path / "v.bin", data[:-3]))
+        read_word_vectors(write_file(tmp_path / "v.bin", data[:-3]))
     with pytest.raises(HeedfulError, match=r"v.bin has 7 words, but its first line declares 9"):
-        read_word_vectors(written(tmp_path / "v.bin", b"9" + data[1:]))
-    endless = WordVectors(("a", "b"), np.array([[1, 2], [3, math.inf]], dtype=np.float32))
-    write_word_vectors(tmp_path / "v.bin", endless, "binary")
+        read_word_vectors(write_file(tmp_path / "v.bin", b"9" + data[1:]))
+    infinite_vectors = WordVectors(("a", "b"), np.array([[1, 2], [3, math.inf]], dtype=np.float32))
+    write_word_vectors(tmp_path / "v.bin", infinite_vectors, "binary")
     with pytest.raises(HeedfulError, match=r"v.bin, word 2: non-finite number"):
         read_word_vectors(tmp_path / "v.bin")
 
 
 def test_read_word_vectors_truncated_gzip_raises(tmp_path: Path) -> None:
-    path = written(tmp_path / "v.gz", gzip.compress(b"a 1 2\nb 3 4\n")[:-9])
+    path = write_file(tmp_path / "v.gz", gzip.compress(b"a 1 2\nb 3 4\n")[:-9])
     with pytest.raises(HeedfulError, match="corrupt gzip file"):
         read_word_vectors(path)
 
@@ -233,7 +235,7 @@ def test_nearest_by_hand() -> None:
 
 
 def test_analogy_by_hand() -> None:
-    """Lengths do not count: the mean of east (1, 0) and north (0, 1), though one is six times as long."""
+    """Lengths do not matter: the mean of east (1, 0) and north (0, 1), though one is six times as long."""
     assert PLANE.analogy(["east", "north"], count=1) == [("northeast", pytest.approx(1))]
     assert PLANE.analogy("north", "west", count=1) == [("northeast", pytest.approx(1))]
     assert PLANE.analogy(negative="west", count=1) == [("east", 1)]
@@ -290,4 +292,4 @@ def test_analogy_king_minus_man_plus_woman_is_queen(tmp_path: Path) -> None:
     assert vectors.analogy(["king", "woman"], ["man"])[0][0] == "queen"
     for file_format in FORMATS:
         write_word_vectors(tmp_path / file_format, vectors, file_format)
-        assert same(read_word_vectors(tmp_path / file_format), vectors)
+        assert is_identical(read_word_vectors(tmp_path / file_format), vectors)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from heedful.documents.messages import FormatRules, strip_accelerator, translate_message
 from heedful.documents.xml_segments import tokenize_xml, translate_content
 from heedful.inference.projection import TranslatedText, run_generator
-from tests.documents.tools import tool
+from tests.documents.external_tools import run_tool
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 C = ["%s", "%d", "%-5.2lu", "%%", "%5.1f", "%c", "%'d", "%lld"]
@@ -35,8 +35,8 @@ class RandomTranslator:
         return [self._translate(text) for text in texts]
 
     def _translate(self, text: str) -> TranslatedText:
-        known = [*text.split(), *INVENTED]
-        words = self.random.choices(known, k=self.random.randrange(1, 8))
+        candidates = [*text.split(), *INVENTED]
+        words = self.random.choices(candidates, k=self.random.randrange(1, 8))
         if self.random.random() < 0.4:
             words = text.split()
             self.random.shuffle(words)
@@ -55,22 +55,22 @@ def messages(placeholders: list[str]) -> st.SearchStrategy[str]:
 def test_translate_message_random_output_passes_msgfmt(tmp_path: Path, flag: str, placeholders: list[str]) -> None:
     file = polib.POFile()
     file.metadata = {"Content-Type": "text/plain; charset=UTF-8", "Content-Transfer-Encoding": "8bit"}
-    rejected = []
+    untranslated = []
 
     @SETTINGS
     @given(messages(placeholders), st.integers(0, 2**32))
     def fill(text: str, seed: int) -> None:
         result = run_generator(translate_message(text, FormatRules(flags=(flag,))), RandomTranslator(seed))
         if result is None:
-            rejected.append(text)
+            untranslated.append(text)
         elif result.strip():
             file.append(polib.POEntry(msgid=text, msgctxt=f"{len(file)}", msgstr=result, flags=[flag]))
 
     fill()
     file.save(str(tmp_path / "a.po"))
-    tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "a.po")
+    run_tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "a.po")
     assert len(file) > 50
-    assert len(rejected) < 5
+    assert len(untranslated) < 5
 
 
 @SETTINGS
@@ -92,12 +92,14 @@ def test_translate_content_random_output_keeps_elements(parts: list[str], seed: 
 
 
 def test_translate_message_unnumbered_placeholders_keep_order() -> None:
-    def swapped(texts: list[str]) -> list[TranslatedText]:
+    def reverse_words(texts: list[str]) -> list[TranslatedText]:
         return [TranslatedText(" ".join(reversed(text.split()))) for text in texts]
 
     rules = FormatRules(flags=("c-format",))
-    assert run_generator(translate_message("take %s and %d away", rules), swapped) == "take %s and %d away"
-    assert run_generator(translate_message("take %1$s and %2$d away", rules), swapped) == "away %2$d and %1$s take"
+    assert run_generator(translate_message("take %s and %d away", rules), reverse_words) == "take %s and %d away"
+    assert (
+        run_generator(translate_message("take %1$s and %2$d away", rules), reverse_words) == "away %2$d and %1$s take"
+    )
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,7 @@ def test_translate_message_unnumbered_placeholders_keep_order() -> None:
         ("", None),
     ],
 )
-def test_strip_accelerator_by_text(text: str, plain: str | None) -> None:
+def test_strip_accelerator_by_hand(text: str, plain: str | None) -> None:
     assert strip_accelerator(text)[0] == (text if plain is None else plain)
 
 

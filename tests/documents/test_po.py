@@ -10,7 +10,8 @@ import pytest
 from heedful.documents.plurals import plural_forms_for
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
-from tests.documents.tools import tool, translate_file
+from tests.documents.external_tools import run_tool
+from tests.documents.uppercase_translator import translate_file
 
 C_SOURCE = r"""
 /* TRANSLATORS: output of an animal */
@@ -42,7 +43,7 @@ def template(tmp_path: Path) -> Path:
     (tmp_path / "a.c").write_text(C_SOURCE)
     (tmp_path / "b.py").write_text(PYTHON_SOURCE)
     names = ["-k_", "-kngettext:1,2", "-kpgettext:1c,2", "-cTRANSLATORS", "-o", tmp_path / "all.pot"]
-    tool("xgettext", *names, tmp_path / "a.c", tmp_path / "b.py")
+    run_tool("xgettext", *names, tmp_path / "a.c", tmp_path / "b.py")
     return tmp_path / "all.pot"
 
 
@@ -56,46 +57,46 @@ def test_cli_translate_po_template_passes_msgfmt(template: Path, quick_model: Pa
     assert process.status == 0, process.err
     entries = len(polib.pofile(str(template)))
     assert f"PO: {entries} units translated, 0 unchanged, 0 skipped" in process.err
-    output = tool("msgfmt", "--check", "--check-accelerators=_", "--statistics", "-o", "/dev/null", target)
+    output = run_tool("msgfmt", "--check", "--check-accelerators=_", "--statistics", "-o", "/dev/null", target)
     assert f"{entries} translated messages." in output
-    assert all(label in output for label in ("warning", "initial default value"))  # only of the names in it
+    assert all(label in output for label in ("warning", "initial default value"))  # about names in the header
 
 
 def test_translate_po_marks_new_translations_fuzzy(template: Path) -> None:
     target = translate_file(template)
-    output = tool("msgfmt", "--check", "--statistics", "-o", "/dev/null", target)
+    output = run_tool("msgfmt", "--check", "--statistics", "-o", "/dev/null", target)
     entries = polib.pofile(str(target))
     assert f"0 translated messages, {len(entries)} fuzzy translations." in output
     assert all(entry.fuzzy and entry.tcomment == "machine-translated by heedful" for entry in entries)
 
 
 def test_translate_po_keeps_format_strings_and_tags(template: Path) -> None:
-    translated = translations(translate_file(template))
-    assert translated["The animal is tired."] == "THE ANIMAL IS TIRED."
+    messages = translations(translate_file(template))
+    assert messages["The animal is tired."] == "THE ANIMAL IS TIRED."
     line = "%d files of %-5.2lu in %s are lost (100%% sure).\n"
-    assert translated[line] == "%d FILES OF %-5.2lu IN %s ARE LOST (100%% SURE).\n"
-    assert translated["_File"] == "_FILE"
-    assert translated["Save _As..."] == "S_AVE AS..." or translated["Save _As..."] == "SAVE _AS..."
-    assert translated["&Quit"] == "&QUIT"
-    assert translated["the file_name is R&D"] == "THE file_name IS R&D"
-    usage = next(text for text in translated.values() if "--all" in text)
+    assert messages[line] == "%d FILES OF %-5.2lu IN %s ARE LOST (100%% SURE).\n"
+    assert messages["_File"] == "_FILE"
+    assert messages["Save _As..."] == "S_AVE AS..." or messages["Save _As..."] == "SAVE _AS..."
+    assert messages["&Quit"] == "&QUIT"
+    assert messages["the file_name is R&D"] == "THE file_name IS R&D"
+    usage = next(text for text in messages.values() if "--all" in text)
     assert usage == ("USAGE: PROG [OPTION] FILE\n  -a, --all    SHOW ALL <b>ANIMALS</b> OF %s\n\n\tTHE END.\n")
-    assert translated['Open <a href="%s">the street</a> now'] == 'OPEN <a href="%s">THE STREET</a> NOW'
-    assert translated["%s"] == "%s"
+    assert messages['Open <a href="%s">the street</a> now'] == 'OPEN <a href="%s">THE STREET</a> NOW'
+    assert messages["%s"] == "%s"
     braces = "Hello, {name}! You have {0:>5} messages in {{braces}}."
-    assert translated[braces] == "HELLO, {name}! YOU HAVE {0:>5} MESSAGES IN {{braces}}."
+    assert messages[braces] == "HELLO, {name}! YOU HAVE {0:>5} MESSAGES IN {{braces}}."
 
 
 def test_translate_po_changes_only_msgstr_and_flags(template: Path) -> None:
-    tool("msginit", "--no-translator", "-l", "fr", "-i", template, "-o", template.with_name("fr.po"))
+    run_tool("msginit", "--no-translator", "-l", "fr", "-i", template, "-o", template.with_name("fr.po"))
     source = template.with_name("fr.po")
     target = translate_file(source)
     changes = list(difflib.ndiff(source.read_text().splitlines(), target.read_text().splitlines()))
-    removed = {line[2:] for line in changes if line.startswith("- ")}
+    removed_lines = {line[2:] for line in changes if line.startswith("- ")}
     expected = {'msgstr ""', 'msgstr[0] ""', 'msgstr[1] ""'}
-    assert all(line in expected or line.startswith("#, ") for line in removed), removed
-    added = [line[2:] for line in changes if line.startswith("+ ")]
-    assert all(re.match(r'(# machine-|#, fuzzy|msgstr|")', line) for line in added), added
+    assert all(line in expected or line.startswith("#, ") for line in removed_lines), removed_lines
+    added_lines = [line[2:] for line in changes if line.startswith("+ ")]
+    assert all(re.match(r'(# machine-|#, fuzzy|msgstr|")', line) for line in added_lines), added_lines
     before, after = polib.pofile(str(source)), polib.pofile(str(target))
     assert [(e.msgid, e.msgctxt, e.occurrences, e.comment) for e in before] == [
         (e.msgid, e.msgctxt, e.occurrences, e.comment) for e in after
@@ -103,7 +104,7 @@ def test_translate_po_changes_only_msgstr_and_flags(template: Path) -> None:
 
 
 @pytest.fixture
-def merged(template: Path) -> Path:
+def merged_catalog(template: Path) -> Path:
     """A merged file with translated, fuzzy, obsolete and new entries."""
     old = template.with_name("old.po")
     old.write_text(
@@ -113,33 +114,41 @@ def merged(template: Path) -> Path:
         'msgid "the file_name is R&S"\nmsgstr "le file_name est R&S"\n\n'
         'msgid "Gone away for ever"\nmsgstr "Parti"\n'
     )
-    tool("msgmerge", "--previous", "-o", template.with_name("new.po"), old, template)
+    run_tool("msgmerge", "--previous", "-o", template.with_name("new.po"), old, template)
     assert "#| msgid" in template.with_name("new.po").read_text()
     return template.with_name("new.po")
 
 
-def test_translate_po_keeps_existing_translations(merged: Path) -> None:
-    target = translate_file(merged)
+def test_translate_po_keeps_existing_translations(merged_catalog: Path) -> None:
+    target = translate_file(merged_catalog)
     assert translations(target)["The animal is tired."] == "L'animal est fatigué."
     fuzzy = next(entry for entry in polib.pofile(str(target)) if entry.msgid == "the file_name is R&D")
     assert (fuzzy.msgstr, fuzzy.previous_msgid) == ("le file_name est R&S", "the file_name is R&S")
     assert target.read_text().endswith('#~ msgid "Gone away for ever"\n#~ msgstr "Parti"\n')
 
 
-def test_translate_po_retranslate_modes(merged: Path) -> None:
-    drafts = polib.pofile(str(translate_file(merged, retranslate="drafts", mark="comment")))
+def test_translate_po_retranslate_modes(merged_catalog: Path) -> None:
+    drafts = polib.pofile(str(translate_file(merged_catalog, retranslate="drafts", mark="comment")))
     fuzzy = next(entry for entry in drafts if entry.msgid == "the file_name is R&D")
     assert (fuzzy.msgstr, fuzzy.previous_msgid, fuzzy.flags) == ("THE file_name IS R&D", None, [])
-    assert translations(translate_file(merged, retranslate="drafts"))["The animal is tired."] == "L'animal est fatigué."
-    assert translations(translate_file(merged, retranslate="all"))["The animal is tired."] == "THE ANIMAL IS TIRED."
-    once = translate_file(merged, retranslate="drafts", mark="comment")
-    assert translate_file(once, retranslate="drafts", mark="comment").read_bytes() == once.read_bytes()  # labelled once
+    assert (
+        translations(translate_file(merged_catalog, retranslate="drafts"))["The animal is tired."]
+        == "L'animal est fatigué."
+    )
+    assert (
+        translations(translate_file(merged_catalog, retranslate="all"))["The animal is tired."]
+        == "THE ANIMAL IS TIRED."
+    )
+    labeled = translate_file(merged_catalog, retranslate="drafts", mark="comment")
+    assert (
+        translate_file(labeled, retranslate="drafts", mark="comment").read_bytes() == labeled.read_bytes()
+    )  # labeled only once
 
 
 @pytest.mark.parametrize("language", ["ru", "pl", "sl", "ja", "de", "fr", "ar"])
 def test_translate_po_plural_forms_by_language(template: Path, language: str) -> None:
     target = translate_file(template, mark="comment", languages=f"en:{language}")
-    tool("msgfmt", "--check", "-o", "/dev/null", target)
+    run_tool("msgfmt", "--check", "-o", "/dev/null", target)
     plurals = plural_forms_for(language)
     assert plurals is not None
     forms = {entry.msgid: entry.msgstr_plural for entry in polib.pofile(str(target)) if entry.msgid_plural}
@@ -154,7 +163,7 @@ def test_translate_po_plural_forms_by_language(template: Path, language: str) ->
 def test_plural_forms_for_matches_msginit(template: Path) -> None:
     msginit_output = template.with_name("msginit.po")
     for language in re.findall(r"\w+", KNOWN_TO_MSGINIT):
-        tool("msginit", "--no-translator", "-l", language, "-i", template, "-o", msginit_output)
+        run_tool("msginit", "--no-translator", "-l", language, "-i", template, "-o", msginit_output)
         ours = plural_forms_for(language)
         assert ours is not None
         assert ours.text == polib.pofile(str(msginit_output)).metadata["Plural-Forms"], language
@@ -166,10 +175,10 @@ PLAIN = 'msgid ""\nmsgstr "Content-Type: text/plain; charset={}\\n"\n\n#commente
 def test_translate_po_keeps_line_endings_and_encoding(tmp_path: Path) -> None:
     source = tmp_path / "a.po"
     source.write_bytes(b"\xef\xbb\xbf" + PLAIN.format("UTF-8").replace("\n", "\r\n").encode())
-    translated = translate_file(source, mark="comment").read_bytes()
-    assert translated.startswith(b"\xef\xbb\xbfmsgid")
-    assert translated.count(b"\n") == translated.count(b"\r\n")
-    assert b'#commented "out"\r\n# machine-translated by heedful\r\nmsgid "dog"\r\nmsgstr "DOG"\r\n' in translated
+    output = translate_file(source, mark="comment").read_bytes()
+    assert output.startswith(b"\xef\xbb\xbfmsgid")
+    assert output.count(b"\n") == output.count(b"\r\n")
+    assert b'#commented "out"\r\n# machine-translated by heedful\r\nmsgid "dog"\r\nmsgstr "DOG"\r\n' in output
     source.write_bytes(PLAIN.format("ISO-8859-1").replace("dog", "é").encode("latin-1"))
     assert 'msgid "é"\nmsgstr "É"\n'.encode("latin-1") in translate_file(source).read_bytes()
     source.write_bytes(PLAIN.format("ISO-8859-1").replace("dog", "ÿ").encode("latin-1"))
@@ -182,7 +191,7 @@ def test_translate_po_without_header_adds_one(tmp_path: Path) -> None:
     source = tmp_path / "a.po"
     source.write_text('msgid "été"\nmsgid_plural "étés"\nmsgstr[0] ""\nmsgstr[1] ""')
     target = translate_file(source, mark="comment")
-    tool("msgfmt", "-o", "/dev/null", target)
+    run_tool("msgfmt", "-o", "/dev/null", target)
     assert polib.pofile(str(target)).metadata["Language"] == "fr"
 
 

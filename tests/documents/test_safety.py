@@ -8,7 +8,7 @@ import pytest
 from heedful.documents.translate import detect_document
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
-from tests.documents.tools import translate_file
+from tests.documents.uppercase_translator import translate_file
 
 TMX = '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>{}</seg></tuv></tu></body></tmx>'
 BOMB = "".join(
@@ -44,7 +44,7 @@ def test_open_document_does_not_fetch_doctype(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "kind"),
+    ("data", "format_name"),
     [
         (TMX.format("a").encode(), "TMX"),
         (b"\xef\xbb\xbf \n<!-- c --><x:xliff xmlns:x='urn:oasis:names:tc:xliff:document:2.1'/>", "XLIFF 2"),
@@ -58,11 +58,11 @@ def test_open_document_does_not_fetch_doctype(tmp_path: Path) -> None:
         (b"The dog.\n<tmx>\n", ""),
     ],
 )
-def test_detect_document_by_content(tmp_path: Path, data: bytes, kind: str) -> None:
+def test_detect_document_by_content(tmp_path: Path, data: bytes, format_name: str) -> None:
     path = tmp_path / "no-name"
     path.write_bytes(data)
     reader = detect_document(path)
-    assert (reader.format_name if reader else "") == kind
+    assert (reader.format_name if reader else "") == format_name
 
 
 def test_detect_document_gzip_raises(tmp_path: Path) -> None:
@@ -74,23 +74,23 @@ def test_detect_document_gzip_raises(tmp_path: Path) -> None:
     assert detect_document(path) is None
 
 
-def test_cli_translate_document_options_and_output(quick_model: Path, tmp_path: Path) -> None:
+def test_cli_translate_document_rejects_options_and_writes_output(quick_model: Path, tmp_path: Path) -> None:
     source, target = tmp_path / "a.tmx", tmp_path / "b.tmx"
     source.write_text(TMX.format("The dog %s sleeps."))
-    for words, problem in (
+    for args, problem in (
         (["-i", source, "-o", source], "would overwrite"),
         (["-i", source, "-o", target, "--n-best", "2"], "do not work with a localization file"),
         (["-i", source, "-o", target, "--retranslate", "x"], "--retranslate cannot be 'x'"),
         (["-i", source, "-o", target, "--languages", "en:de:fr"], "cannot read languages"),
         (["a text", "--mark", "comment"], "require a PO, TMX or XLIFF file"),
     ):
-        process = run_heedful("translate", quick_model, *words)
+        process = run_heedful("translate", quick_model, *args)
         assert (process.status, problem in process.err) == (1, True), process.err
     assert not target.exists()
-    printed = run_heedful("translate", quick_model, "-i", source)
+    stdout_result = run_heedful("translate", quick_model, "-i", source)
     run_heedful("translate", quick_model, "-i", source, "-o", target)
-    assert printed.out == target.read_text(encoding="utf-8")
-    assert printed.out.count("%s") == 2
+    assert stdout_result.out == target.read_text(encoding="utf-8")
+    assert stdout_result.out.count("%s") == 2
     as_text = run_heedful("translate", quick_model, "-i", source, "--format", "text")
     assert as_text.status == 0
     assert "heedful" not in as_text.out

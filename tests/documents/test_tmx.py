@@ -9,7 +9,8 @@ from translate.storage.tmx import tmxfile
 
 from heedful.documents import xml_document
 from tests.conftest import run_heedful
-from tests.documents.tools import tool, translate_file
+from tests.documents.external_tools import run_tool
+from tests.documents.uppercase_translator import translate_file
 
 MEMORY = """<?xml version="1.0"?>
 <!DOCTYPE tmx SYSTEM "tmx14.dtd">
@@ -61,17 +62,17 @@ def test_translate_tmx_adds_variants(tmp_path: Path) -> None:
 def test_translate_tmx_uses_language_code_of_file(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
     source.write_text(MEMORY.replace('<tuv xml:lang="fr"><seg/></tuv>', ""))
-    assert len(variants(translate_file(source), "FR-fr")) == 4  # one human translation, three by machine
+    assert len(variants(translate_file(source), "FR-fr")) == 4  # one existing translation and three new ones
 
 
 def test_translate_tmx_retranslate_modes(tmp_path: Path) -> None:
     source = tmp_path / "m.tmx"
     source.write_text(MEMORY)
-    once = translate_file(source)
-    assert translate_file(once, retranslate="drafts").read_bytes() == once.read_bytes()
-    redone = translate_file(source, retranslate="all").read_text()
-    assert "chien" not in redone
-    assert "<seg>DOG</seg>" in redone
+    translated_file = translate_file(source)
+    assert translate_file(translated_file, retranslate="drafts").read_bytes() == translated_file.read_bytes()
+    retranslated_text = translate_file(source, retranslate="all").read_text()
+    assert "chien" not in retranslated_text
+    assert "<seg>DOG</seg>" in retranslated_text
 
 
 def test_translate_tmx_keeps_utf16(tmp_path: Path) -> None:
@@ -88,15 +89,15 @@ def test_cli_translate_tmx_of_po2tmx(tmp_path: Path, quick_model: Path) -> None:
     po += "".join(f'msgid "{word} %s {{x}} sleeps"\nmsgstr "{word} schläft %s {{x}}"\n\n' for word in "ABC")
     (tmp_path / "a.po").write_text(po, encoding="utf-8")
     source, target = tmp_path / "a.tmx", tmp_path / "b.tmx"
-    tool("po2tmx", "--progress=none", "-l", "de", "-i", tmp_path / "a.po", "-o", source)
+    run_tool("po2tmx", "--progress=none", "-l", "de", "-i", tmp_path / "a.po", "-o", source)
     process = run_heedful("translate", quick_model, "-i", source, "-o", target)
     assert "TMX: 3 units translated, 0 unchanged, 0 skipped" in process.err
     with target.open("rb") as file:
-        read = tmxfile(file, "en", "fr")
-    texts = [str(unit.gettarget("fr")) for unit in read.units]
+        tmx = tmxfile(file, "en", "fr")
+    texts = [str(unit.gettarget("fr")) for unit in tmx.units]
     assert len(texts) == 3
     assert all(text.count("%s") == text.count("{x}") == 1 for text in texts)
-    assert all("schläft" in str(unit.gettarget("de")) for unit in read.units)
+    assert all("schläft" in str(unit.gettarget("de")) for unit in tmx.units)
 
 
 def test_translate_tmx_batch_size_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

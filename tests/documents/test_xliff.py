@@ -9,7 +9,8 @@ from translate.storage.xliff import xlifffile
 
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
-from tests.documents.tools import tool, translate_file
+from tests.documents.external_tools import run_tool
+from tests.documents.uppercase_translator import translate_file
 
 ENTRIES = """
 msgid ""
@@ -170,20 +171,20 @@ def test_translate_xliff_2_adds_targets(tmp_path: Path) -> None:
 def test_cli_translate_xliff_of_po2xliff(tmp_path: Path, quick_model: Path) -> None:
     (tmp_path / "a.po").write_text(ENTRIES)
     source, target = tmp_path / "a.xlf", tmp_path / "b.xlf"
-    tool("po2xliff", "--progress=none", "-i", tmp_path / "a.po", "-o", source)
+    run_tool("po2xliff", "--progress=none", "-i", tmp_path / "a.po", "-o", source)
     process = run_heedful("translate", quick_model, "-i", source, "-o", target)
     assert process.status == 0, process.err
     assert "XLIFF 1: 4 units translated, 1 unchanged, 1 skipped" in process.err
-    read = xlifffile.parsefile(str(target))
+    after = xlifffile.parsefile(str(target))
     before = xlifffile.parsefile(str(source))
-    assert [unit.source for unit in read.units] == [unit.source for unit in before.units]
-    assert all(str(unit.target).count("%d") == str(unit.source).count("%d") for unit in read.units)
-    first = next(unit for unit in read.units if "animal" in str(unit.source))
+    assert [unit.source for unit in after.units] == [unit.source for unit in before.units]
+    assert all(str(unit.target).count("%d") == str(unit.source).count("%d") for unit in after.units)
+    first = next(unit for unit in after.units if "animal" in str(unit.source))
     assert str(first.target).count("\n") == 2
     assert "<b>" in str(first.target)
     assert "%s\n" in str(first.target)
-    tool("xliff2po", "--progress=none", "-i", target, "-o", tmp_path / "back.po")
-    tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "back.po")
+    run_tool("xliff2po", "--progress=none", "-i", target, "-o", tmp_path / "back.po")
+    run_tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "back.po")
 
 
 def test_translate_xliff_other_language_raises(tmp_path: Path) -> None:

@@ -1,1 +1,1 @@
-"""Faults, put into real runs on purpose: what is left, and does it go on to the same end?"""
+"""Fault injection in real training runs: what is left is complete, and resuming gives the same model."""

@@ -8,26 +8,26 @@ import pytest
 from heedful.config import Settings, merge_settings, parse_overrides
 from heedful.progress import Reporter
 from tests.conftest import QUICK_SETTINGS
-from tests.faults.limited_disks import disk
+from tests.faults.tmpfs_disk import disk
 
 __all__ = ["disk"]
 
 QUICK: Settings = parse_overrides(QUICK_SETTINGS)
-"""What `quick_model` was trained with."""
+"""The settings of `quick_model`."""
 
 
-class Moments(Reporter):
-    """A reporter that records all messages and calls a function at a certain one."""
+class TriggerReporter(Reporter):
+    """A reporter that records all messages and calls a function at the first one that contains a text."""
 
-    def __init__(self, text: str = "", then: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, text: str = "", action: Callable[[], object] = lambda: None) -> None:
         super().__init__()
-        self.text, self.then, self.told = text, then, ""
+        self.text, self.action, self.messages = text, action, ""
 
     def info(self, text: str) -> None:
-        self.told += text + "\n"
+        self.messages += text + "\n"
         if self.text and self.text in text:
             self.text = ""
-            self.then()
+            self.action()
 
     def warning(self, text: str) -> None:
         self.info(f"warning: {text}")
@@ -35,13 +35,13 @@ class Moments(Reporter):
 
 @pytest.fixture
 def quick() -> Settings:
-    """The settings of the quick model, to be changed at will."""
+    """The settings of the quick model, as a copy that tests may change."""
     return merge_settings(QUICK, {})
 
 
 @pytest.fixture(autouse=True)
-def hears_of_a_closed_terminal() -> Iterator[None]:
-    """Also where the tests themselves were started by nohup."""
+def enable_sighup() -> Iterator[None]:
+    """Do not ignore SIGHUP, even if pytest was started with nohup."""
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)

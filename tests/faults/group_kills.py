@@ -2,9 +2,9 @@
 
     python -m tests.faults.group_kills KILLS
 
-A training of three processes is killed rank by rank, and torchrun restarts it; now and then torchrun itself
-is killed too, and the same command given again. In the end its examinations are compared with those of one
-process that nobody disturbed.
+Ranks of a training run with three processes are killed, and torchrun restarts the group; sometimes torchrun itself
+is killed too, and the same command is run again. At the end, the validation losses are compared with those of one
+uninterrupted process.
 """
 
 import os
@@ -24,41 +24,41 @@ from heedful.data.reader import write_tsv
 from tests.conftest import quick_train_args, run_heedful
 from tests.training.test_distributed import SAME, ranks_of, start, validation
 
-TOLD = ("--set", "training.max_updates=1500", "--set", "training.validate_every=250", *SAME)
-TORCHRUN = 0.1
+SETTINGS = ("--set", "training.max_updates=1500", "--set", "training.validate_every=250", *SAME)
+TORCHRUN_FRACTION = 0.1
 """Fraction of the kills that hit torchrun with all its processes."""
 
 
 def main(kills: int, seed: int = 3) -> None:
-    dice, hit = random.Random(seed), Counter[str]()
+    rng, targets = random.Random(seed), Counter[str]()
     with tempfile.TemporaryDirectory() as scratch:
-        pairs, alone, folder = (Path(scratch) / name for name in ("pairs.tsv", "alone", "group"))
+        pairs, reference, folder = (Path(scratch) / name for name in ("pairs.tsv", "reference", "group"))
         write_tsv([(pair.source, pair.target) for pair in generate_pairs(600)], pairs)
-        assert run_heedful(*quick_train_args(pairs, alone), *TOLD).status == 0
-        words = [*quick_train_args(pairs, folder), *TOLD]
-        process = start(3, *words)
-        while sum(hit.values()) < kills and process.poll() is None:
-            time.sleep(dice.uniform(0.5, 9.0))
+        assert run_heedful(*quick_train_args(pairs, reference), *SETTINGS).status == 0
+        args = [*quick_train_args(pairs, folder), *SETTINGS]
+        process = start(3, *args)
+        while sum(targets.values()) < kills and process.poll() is None:
+            time.sleep(rng.uniform(0.5, 9.0))
             ranks = ranks_of(process.pid)
-            if dice.random() < TORCHRUN:
+            if rng.random() < TORCHRUN_FRACTION:
                 for pid in (process.pid, *ranks):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 process.communicate()
-                hit["torchrun and all"] += 1
-                process = start(3, *words)
+                targets["torchrun with all ranks"] += 1
+                process = start(3, *args)
             elif ranks:
-                rank = dice.randrange(len(ranks))
+                rank = rng.randrange(len(ranks))
                 with suppress(ProcessLookupError):
                     os.kill(ranks[rank], signal.SIGKILL)
-                hit[f"rank {rank}"] += 1
-        said, _ = process.communicate(timeout=900)
-        assert process.returncode == 0, said[-3000:]
-        print(f"{sum(hit.values())} kills: {dict(sorted(hit.items()))}")
-        print("examinations:", *(f"{loss:.4f}" for loss in validation(folder)))
-        print("undisturbed: ", *(f"{loss:.4f}" for loss in validation(alone)), flush=True)
-        # Another number of processes rounds otherwise, and what little there is to learn is soon overlearned.
-        assert validation(folder) == pytest.approx(validation(alone), rel=2e-2)
+                targets[f"rank {rank}"] += 1
+        stdout, _ = process.communicate(timeout=900)
+        assert process.returncode == 0, stdout[-3000:]
+        print(f"{sum(targets.values())} kills: {dict(sorted(targets.items()))}")
+        print("validation losses:", *(f"{loss:.4f}" for loss in validation(folder)))
+        print("uninterrupted:    ", *(f"{loss:.4f}" for loss in validation(reference)), flush=True)
+        # Another number of processes rounds differently, and the model soon overfits the small corpus.
+        assert validation(folder) == pytest.approx(validation(reference), rel=2e-2)
 
 
 if __name__ == "__main__":

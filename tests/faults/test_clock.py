@@ -1,4 +1,4 @@
-"""A clock that jumps by hours, forwards and backwards, in the middle of a run: nobody notices."""
+"""A wall clock that jumps by hours, forwards and backwards, during a run has no effect."""
 
 import os
 import shutil
@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from heedful.server.routes.trace import _is_training
+from heedful.training.checkpoint import list_checkpoints, read_state
 from heedful.training.metrics_log import metrics_path
 from tests.conftest import quick_train_args
-from tests.faults.training_process import Command, check_finished, saved, weights
+from tests.faults.training_process import Command, check_finished, weights
+from tests.stop_points import StopPoint
 
 LIBRARIES = ("/usr/lib/*/faketime/libfaketime*.so.1", "/usr/local/lib/faketime/libfaketime*.so.1")
 JUMPS = ("+5h", "-30h", "+400d", "-2h")
@@ -18,7 +20,7 @@ JUMPS = ("+5h", "-30h", "+400d", "-2h")
 
 @pytest.fixture
 def clock(tmp_path: Path) -> Path:
-    """A file that says by how much the clock is wrong; needs libfaketime (Debian: faketime)."""
+    """A file with the offset of the clock; needs libfaketime (Debian: faketime)."""
     if not shutil.which("faketime"):
         if os.environ.get("HEEDFUL_TOOLS_REQUIRED"):
             pytest.fail("faketime is not installed")
@@ -28,8 +30,8 @@ def clock(tmp_path: Path) -> Path:
     return path
 
 
-def wrong_clock(clock: Path) -> dict[str, str]:
-    """The environment of a process whose wall clock is as the file says, now and later."""
+def fake_clock_environment(clock: Path) -> dict[str, str]:
+    """The environment of a process whose wall clock has the offset in the file, also when the file changes."""
     library = next(path for pattern in LIBRARIES for path in sorted(Path("/").glob(pattern[1:])))
     return {
         "LD_PRELOAD": str(library),
@@ -40,18 +42,18 @@ def wrong_clock(clock: Path) -> dict[str, str]:
 
 
 def set_clock(clock: Path, jump: str) -> None:
-    """Atomically: a process reads it at every call of the clock."""
+    """Change the offset atomically: processes read it whenever they read the clock."""
     new = clock.with_suffix(".new")
     new.write_text(f"{jump}\n")
     new.replace(clock)
 
 
-def test_fake_clock_jumps(clock: Path) -> None:
-    """Else the tests below would say nothing."""
+def test_fake_clock_jump_changes_wall_clock_only(clock: Path) -> None:
+    """Checks the fixture: otherwise the tests below would prove nothing."""
     program = ("python3", "-c", "import time; print(time.time(), time.monotonic())")
     set_clock(clock, "+5h")
-    with Command(environment=wrong_clock(clock), program=program) as command:
-        wall, monotonic = map(float, command.ended().out.split())
+    with Command(environment=fake_clock_environment(clock), program=program) as command:
+        wall, monotonic = map(float, command.wait().out.split())
     assert wall > time.time() + 4 * 3600
     assert monotonic < time.monotonic() + 60
 
@@ -60,36 +62,43 @@ def test_training_by_updates_with_jumping_clock_matches(
     clock: Path, grammar_pairs: Path, quick_model: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"
-    words = quick_train_args(grammar_pairs, folder)
-    with Command(*words, environment=wrong_clock(clock)) as command:
-        for update, jump in zip((0, 6, 12, 18), JUMPS, strict=True):
-            command.until(saved(folder, update))
+    args, environment = quick_train_args(grammar_pairs, folder), fake_clock_environment(clock)
+    point = StopPoint("heedful.training.step:TrainState.update", [1, 7, 13, 19])
+    with Command(*args, environment=environment, stop_point=point) as command:
+        for jump in JUMPS:
+            command.wait_until_stopped()
             set_clock(clock, jump)
-        assert command.ended().status == 0
+            command.resume()
+        assert command.wait().status == 0
     assert weights(folder) == weights(quick_model)
     check_finished(folder)
 
 
 @pytest.mark.slow
 def test_training_by_time_with_jumping_clock_finishes(clock: Path, grammar_pairs: Path, tmp_path: Path) -> None:
-    """--time counts seconds that have passed, whatever the wall clock says."""
+    """--time counts elapsed seconds, whatever the wall clock shows."""
     folder = tmp_path / "model"
-    words = [*quick_train_args(grammar_pairs, folder), "--set", "training.max_updates=0", "--time", "30s"]
-    words += ["--set", "training.max_epochs=100000"]  # else a quick machine is through with them before
-    started = time.monotonic()
-    with Command(*words, environment=wrong_clock(clock)) as command:
-        command.until(saved(folder, 0))
+    args = [*quick_train_args(grammar_pairs, folder), "--set", "training.max_updates=0", "--time", "30s"]
+    args += ["--set", "training.max_epochs=10000000"]  # the time limit ends the run, even on a fast machine
+    start_time, environment = time.monotonic(), fake_clock_environment(clock)
+    point = StopPoint("heedful.training.step:TrainState.update")
+    with Command(*args, environment=environment, stop_point=point) as command:
+        command.wait_until_stopped().resume()
         for jump in JUMPS:
             set_clock(clock, jump)
             time.sleep(0.5)
-        assert command.ended().status == 0
-    assert 15 < time.monotonic() - started < 60
+        assert command.wait().status == 0
     check_finished(folder)
+    state = read_state(list_checkpoints(folder / "training" / "checkpoints")[-1])
+    assert state.reached_end
+    assert 0 < state.clock.total_seconds < time.monotonic() - start_time  # no jump was counted
 
 
 @pytest.mark.parametrize(("hours", "running"), [(0, True), (5, False), (-5, False)])
-def test_serve_with_jumping_clock_answers(hours: int, running: bool, quick_model: Path, tmp_path: Path) -> None:
-    """Lines written before the clock was put back lie in the future: that is no training that runs."""
+def test_is_training_with_metrics_of_other_time_is_false(
+    hours: int, running: bool, quick_model: Path, tmp_path: Path
+) -> None:
+    """Metrics from the future, written before the clock was set back, do not count as a running training."""
     folder = tmp_path / "model"
     shutil.copytree(quick_model, folder)
     now = time.time() + 3600 * hours

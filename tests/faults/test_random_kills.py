@@ -1,6 +1,6 @@
-"""Kills at random moments, from start-up to the last file, each followed by a resume until the run is done.
+"""Kills at random times, from startup to the last file, each followed by a resume until the run is complete.
 
-HEEDFUL_KILLS=80 pytest -s tests/faults/test_random_kills.py -k training
+HEEDFUL_KILLS=80 HEEDFUL_SEED=7 pytest -s tests/faults/test_random_kills.py
 """
 
 import os
@@ -13,110 +13,126 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import quick_train_args, run_heedful
-from tests.faults.training_process import Command, Moment, check_checkpoints, check_finished, saved, updates, weights
+from tests.faults.training_process import (
+    Command,
+    Condition,
+    check_checkpoints,
+    check_finished,
+    has_checkpoint,
+    updates,
+    weights,
+)
 
-KILLS = int(os.environ.get("HEEDFUL_KILLS", "3"))
+KILL_COUNT = int(os.environ.get("HEEDFUL_KILLS", "3"))
 SEED = int(os.environ.get("HEEDFUL_SEED", "7"))
-EVERY, LAST = 6, 24
-"""Updates between checkpoints, and of the complete training."""
-AT_MOST = 4
-"""Kills of one training; then it is left alone until it is done."""
+CHECKPOINT_INTERVAL, LAST_UPDATE = 6, 24
+"""Updates between checkpoints, and of the complete run."""
+MAX_KILLS_PER_RUN = 4
+"""After this many kills a run may finish."""
 
 
-def next_words(pairs: Path, folder: Path) -> list[str]:
-    """What a user types after a kill: --resume, or the first command again if it had not even begun."""
-    begun = (folder / "training" / "run.json").exists()
-    return ["train", "--resume", str(folder)] if begun else quick_train_args(pairs, folder)
+def next_args(pairs: Path, folder: Path) -> list[str]:
+    """What a user runs after a kill: --resume, or the same command again if the run was not created yet."""
+    has_started = (folder / "training" / "run.json").exists()
+    return ["train", "--resume", str(folder)] if has_started else quick_train_args(pairs, folder)
 
 
 def phase(folder: Path) -> str:
-    """How far a training was when it was killed."""
+    """The phase in which a run was killed."""
     training = folder / "training"
     if (folder / "config.json").exists():
-        return "the model was written"
-    if writes_the_model(folder):
+        return "model complete"
+    if is_writing_model(folder):
         return "writing the model"
     if not (training / "run.json").exists():
         return "starting"
     if not (training / "data" / "preprocessed.json").exists():
-        return "preparing"
-    done = updates(folder)
-    if not done:
+        return "preprocessing"
+    saved_updates = updates(folder)
+    if not saved_updates:
         return "before the first checkpoint"
-    return "after the last checkpoint" if done[-1] == LAST else "training"
+    return "after the last checkpoint" if saved_updates[-1] == LAST_UPDATE else "training"
 
 
-def writes_the_model(folder: Path) -> bool:
-    """Whether it has begun with that."""
+def is_writing_model(folder: Path) -> bool:
+    """Whether the first file of the model exists."""
     return any(folder.glob("weights.safetensors*"))
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Of an undisturbed run: seconds of all, and from one checkpoint to the next."""
+    """Seconds of an uninterrupted run, in total and from one checkpoint to the next."""
 
-    whole: float
-    between: float
+    total: float
+    between_checkpoints: float
 
 
-def timing_of_a_run(pairs: Path, folder: Path) -> Timing:
-    started = time.monotonic()
+def measure_timing(pairs: Path, folder: Path) -> Timing:
+    start_time = time.monotonic()
     with Command(*quick_train_args(pairs, folder)) as command:
-        learns = command.until(saved(folder, 0)) and time.monotonic()
-        ended = command.until(saved(folder, LAST)) and time.monotonic()
-        assert command.ended().status == 0
-    return Timing(time.monotonic() - started, (ended - learns) / len(range(0, LAST, EVERY)))
+        first_save = command.wait_for(has_checkpoint(folder, 0)) and time.monotonic()
+        last_save = command.wait_for(has_checkpoint(folder, LAST_UPDATE)) and time.monotonic()
+        assert command.wait().status == 0
+    return Timing(
+        time.monotonic() - start_time, (last_save - first_save) / len(range(0, LAST_UPDATE, CHECKPOINT_INTERVAL))
+    )
 
 
-def random_moment(folder: Path, dice: random.Random, timing: Timing) -> tuple[Moment, float]:
-    """What is waited for, and then for how many seconds; most of a short run is its start, so by chance
-    alone few kills would come later."""
-    way = dice.choice(("any time", "learning", "learning", "writing the model"))
-    if way == "writing the model":
-        return (lambda: writes_the_model(folder)), dice.uniform(0, 0.03)
-    rest = [update for update in range(0, LAST + 1, EVERY) if update > max(updates(folder), default=-1)]
-    if way == "learning" and rest:
-        return saved(folder, dice.choice(rest)), dice.uniform(0, timing.between)
-    return (lambda: True), dice.uniform(0, timing.whole)
+def choose_kill_time(folder: Path, rng: random.Random, timing: Timing) -> tuple[Condition, float]:
+    """A condition to wait for and a delay after it.
+
+    Most of a short run is startup: with uniformly random times, few kills would come later.
+    """
+    choice = rng.choice(("any time", "training", "training", "writing the model"))
+    if choice == "writing the model":
+        return (lambda: is_writing_model(folder)), rng.uniform(0, 0.03)
+    later_updates = [
+        update for update in range(0, LAST_UPDATE + 1, CHECKPOINT_INTERVAL) if update > max(updates(folder), default=-1)
+    ]
+    if choice == "training" and later_updates:
+        return has_checkpoint(folder, rng.choice(later_updates)), rng.uniform(0, timing.between_checkpoints)
+    return (lambda: True), rng.uniform(0, timing.total)
 
 
-def was_killed(words: list[str], folder: Path, dice: random.Random, timing: Timing) -> bool:
-    """Start a command and kill it at a random moment; False if it was quicker."""
-    moment, seconds = random_moment(folder, dice, timing)
-    with Command(*words) as command:
-        while not moment() and command.process.poll() is None:
+def kill_at_random_time(args: list[str], folder: Path, rng: random.Random, timing: Timing) -> bool:
+    """Start a command and kill it at a random time; False if it finished first."""
+    condition, delay = choose_kill_time(folder, rng, timing)
+    with Command(*args) as command:
+        while not condition() and command.process.poll() is None:
             time.sleep(0.001)
-        time.sleep(seconds)
+        time.sleep(delay)
         if command.process.poll() is not None:
-            assert command.ended().status == 0, command.said
+            assert command.wait().status == 0, command.stderr
             return False
-        command.killed()
+        command.kill()
         return True
 
 
-def kill_again_and_again(pairs: Path, folder: Path, kills: int, dice: random.Random, timing: Timing) -> Counter[str]:
-    """A training that is killed at most so often; returns in which phases it was."""
-    found: Counter[str] = Counter()
-    while found.total() < kills and not (folder / "config.json").exists():
-        if was_killed(next_words(pairs, folder), folder, dice, timing):
-            found[phase(folder)] += 1
+def kill_and_resume(pairs: Path, folder: Path, kills: int, rng: random.Random, timing: Timing) -> Counter[str]:
+    """Kill a run at most this often, then let it finish; returns how many kills hit each phase."""
+    phases: Counter[str] = Counter()
+    while phases.total() < kills and not (folder / "config.json").exists():
+        if kill_at_random_time(next_args(pairs, folder), folder, rng, timing):
+            phases[phase(folder)] += 1
         check_checkpoints(folder)
     if not (folder / "config.json").exists():
-        done = run_heedful(*next_words(pairs, folder))
-        assert done.status == 0, done.err
-    return found
+        result = run_heedful(*next_args(pairs, folder))
+        assert result.status == 0, result.err
+    return phases
 
 
 @pytest.mark.long
-def test_training(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
-    timing = timing_of_a_run(grammar_pairs, tmp_path / "timed")
-    assert weights(tmp_path / "timed") == weights(quick_model)  # training is a function of its input
-    dice, found, trainings = random.Random(SEED), Counter[str](), 0
-    while found.total() < KILLS:
-        folder = tmp_path / str(trainings)
-        left = min(AT_MOST, KILLS - found.total())
-        found += kill_again_and_again(grammar_pairs, folder, left, dice, timing)
-        assert weights(folder) == weights(quick_model), trainings
+def test_train_killed_at_random_times_resumes_bit_exactly(
+    grammar_pairs: Path, quick_model: Path, tmp_path: Path
+) -> None:
+    timing = measure_timing(grammar_pairs, tmp_path / "timed")
+    assert weights(tmp_path / "timed") == weights(quick_model)  # training is deterministic
+    rng, phases, runs = random.Random(SEED), Counter[str](), 0
+    while phases.total() < KILL_COUNT:
+        folder = tmp_path / str(runs)
+        kills = min(MAX_KILLS_PER_RUN, KILL_COUNT - phases.total())
+        phases += kill_and_resume(grammar_pairs, folder, kills, rng, timing)
+        assert weights(folder) == weights(quick_model), runs
         check_finished(folder)
-        trainings += 1
-    print(f"{found.total()} kills of {trainings} trainings: {dict(found)}")
+        runs += 1
+    print(f"{phases.total()} kills of {runs} runs: {dict(phases)}")

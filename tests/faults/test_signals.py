@@ -1,4 +1,4 @@
-"""Signals (Ctrl-C, a scheduler, a closed terminal) at any moment stop training, which can be resumed."""
+"""Signals (Ctrl-C, a scheduler, a closed terminal) stop training at any time, and it can be resumed."""
 
 import os
 import pkgutil
@@ -17,61 +17,57 @@ from heedful.config import Settings
 from heedful.errors import StoppedError
 from heedful.progress import ProgressTask
 from tests.conftest import quick_train_args, run_heedful
-from tests.faults.conftest import Moments
+from tests.faults.conftest import TriggerReporter
 from tests.faults.training_process import (
     Command,
-    Moment,
     check_checkpoints,
     check_finished,
-    exists,
+    has_checkpoint,
     has_lines,
-    saved,
     updates,
     weights,
 )
+from tests.stop_points import TIMEOUT, StopPoint, has_stopped, stop_at_message
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SECONDS = 10.0
-"""In which a process must exit after a signal: schedulers wait 30."""
+UPDATE = "heedful.training.step:TrainState.update"
 
 
 @pytest.mark.parametrize(
-    ("number", "moment"),
+    ("sent", "message"),
     [
-        *((signal.SIGTERM, moment) for moment in (" to train on", "parameters on", "update 6, ", "weights: ")),
+        *((signal.SIGTERM, message) for message in (" to train on", "parameters on", "update 6, ", "weights: ")),
         (signal.SIGHUP, "training the "),
         (signal.SIGINT, "training the "),
         (signal.SIGINT, "update 6, "),
     ],
 )
 @pytest.mark.long
-def test_signal_at_every_moment_resumes_bit_exactly(
-    number: signal.Signals, moment: str, grammar_pairs: Path, quick_model: Path, quick: Settings, tmp_path: Path
+def test_signal_at_message_resumes_bit_exactly(
+    sent: signal.Signals, message: str, grammar_pairs: Path, quick_model: Path, quick: Settings, tmp_path: Path
 ) -> None:
-    """In this process: between two phases of the work, and in the loop."""
+    """In this process: between two phases, and in the training loop."""
     folder = tmp_path / "model"
-    report = Moments(moment, lambda: os.kill(os.getpid(), number))
-    before = [signal.getsignal(each) for each in SIGNALS]
+    report = TriggerReporter(message, lambda: os.kill(os.getpid(), sent))
+    before = [signal.getsignal(signal_number) for signal_number in SIGNALS]
     with pytest.raises(StoppedError) as caught:
         heedful.train(grammar_pairs, folder, languages=("en", "fr"), settings=quick, report=report)
-    assert caught.value.signal_number == number
+    assert caught.value.signal_number == sent
     assert caught.value.hint.endswith(f"resume with: heedful train --resume {folder}")
-    assert [signal.getsignal(each) for each in SIGNALS] == before
+    assert [signal.getsignal(signal_number) for signal_number in SIGNALS] == before
     assert not (folder / "config.json").exists()
     check_checkpoints(folder)
-    heedful.resume(folder, report=Moments())
+    heedful.resume(folder, report=TriggerReporter())
     assert weights(folder) == weights(quick_model)
     check_finished(folder)
 
 
-def stopped(command: Command, number: signal.Signals, folder: Path) -> None:
-    """Ask a command to stop: it does so soon, says how to go on, and leaves no process."""
-    asked = time.monotonic()
-    done = command.send(number).ended()
-    assert time.monotonic() - asked < SECONDS
-    assert done.status == 128 + number, done.err
-    assert f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else number.name}\n" in done.err
-    assert f"resume with: heedful train --resume {folder}" in done.err
+def check_stop(command: Command, number: signal.Signals, folder: Path) -> None:
+    """Send a signal: the command stops, prints how to resume, and leaves valid checkpoints."""
+    result = command.send(number).resume().wait()
+    assert result.status == 128 + number, result.err
+    assert f"\nstopped by {'Ctrl-C' if number == signal.SIGINT else number.name}\n" in result.err
+    assert f"resume with: heedful train --resume {folder}" in result.err
     check_checkpoints(folder)
 
 
@@ -86,25 +82,25 @@ def test_signal_during_validation_resumes_with_it(
 ) -> None:
     """At its start, or between the last update and its start: the update is saved, and resuming validates it."""
     folder = tmp_path / "model"
-    original = pkgutil.resolve_name(f"heedful.training.{function}")
+    original_function = pkgutil.resolve_name(f"heedful.training.{function}")
 
     def send_signal(first: object, second: object, *others: object) -> object:
         if updates(folder) == [0] and second != 0:  # the first validation, or right before it
             monkeypatch.undo()
             os.kill(os.getpid(), signal.SIGTERM)
-        return original(first, second, *others)
+        return original_function(first, second, *others)
 
     monkeypatch.setattr(f"heedful.training.{function}", send_signal)
     with pytest.raises(StoppedError):
-        heedful.train(grammar_pairs, folder, languages=("en", "fr"), settings=quick, report=Moments())
+        heedful.train(grammar_pairs, folder, languages=("en", "fr"), settings=quick, report=TriggerReporter())
     assert updates(folder)[-1] == 6
     assert '"validation_loss"' not in (folder / "training" / "metrics.jsonl").read_text()
-    heedful.resume(folder, report=Moments())
+    heedful.resume(folder, report=TriggerReporter())
     assert weights(folder) == weights(quick_model)
     check_finished(folder)
 
 
-class Interrupting(Moments):
+class InterruptingReporter(TriggerReporter):
     """A reporter that sends a signal right after the first update."""
 
     @contextmanager
@@ -118,17 +114,17 @@ class Interrupting(Moments):
 
 def test_signal_right_before_validation_resumes_with_it(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
     """The validation is skipped, and resuming starts with it."""
-    folder, undisturbed = tmp_path / "model", tmp_path / "undisturbed"
+    folder, reference = tmp_path / "model", tmp_path / "reference"
     quick["training"] = {**quick["training"], "validate_every": 1, "max_updates": 3}
-    heedful.train(grammar_pairs, undisturbed, settings=quick, report=Moments())
+    heedful.train(grammar_pairs, reference, settings=quick, report=TriggerReporter())
     with pytest.raises(StoppedError):
-        heedful.train(grammar_pairs, folder, settings=quick, report=Interrupting())
+        heedful.train(grammar_pairs, folder, settings=quick, report=InterruptingReporter())
     assert updates(folder) == [0, 1]
-    assert not has_lines(folder / "training" / "metrics.jsonl", 2)()
-    report = Moments()
+    assert not has_lines(folder / "training" / "metrics.jsonl", 2)
+    report = TriggerReporter()
     heedful.resume(folder, report=report)
-    assert "update 1, epoch" in report.told
-    assert weights(folder) == weights(undisturbed)
+    assert "update 1, epoch" in report.messages
+    assert weights(folder) == weights(reference)
     check_finished(folder)
 
 
@@ -139,58 +135,45 @@ def test_closed_terminal_saves_and_stops(grammar_pairs: Path, quick_model: Path,
     pid, terminal = pty.fork()
     if not pid:
         os.environ["OMP_NUM_THREADS"] = "1"
-        words = [sys.executable, "-m", "heedful", *quick_train_args(grammar_pairs, folder)]
-        os.execv(words[0], words)
-    moment, limit = saved(folder, 6), time.monotonic() + 60
+        command = [*StopPoint(UPDATE, [8]).program(), *quick_train_args(grammar_pairs, folder)]
+        os.execv(command[0], command)
+    deadline = time.monotonic() + TIMEOUT
     os.set_blocking(terminal, False)
-    while not moment() and time.monotonic() < limit:
+    while not has_stopped(pid):
+        assert time.monotonic() < deadline, "the process did not reach its stop point"
         try:
-            os.read(terminal, 1 << 16)  # a terminal shows what is written to it
+            os.read(terminal, 1 << 16)  # so that the process does not block when the buffer is full
         except BlockingIOError:
             time.sleep(0.002)
-    os.close(terminal)
+    os.close(terminal)  # sends SIGHUP and SIGCONT
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (128 + signal.SIGHUP, -signal.SIGHUP)
     check_checkpoints(folder)
     assert updates(folder)[-1] >= 6
-    heedful.resume(folder, report=Moments())
+    heedful.resume(folder, report=TriggerReporter())
     assert weights(folder) == weights(quick_model)
     check_finished(folder)
 
 
 def test_sighup_under_nohup_is_ignored(grammar_pairs: Path, quick: Settings, tmp_path: Path) -> None:
-    """nohup ignores SIGHUP."""
+    """nohup starts a process with SIGHUP ignored."""
     folder, before = tmp_path / "model", signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        report = Moments("update 6, ", lambda: os.kill(os.getpid(), signal.SIGHUP))
+        report = TriggerReporter("update 6, ", lambda: os.kill(os.getpid(), signal.SIGHUP))
         heedful.train(grammar_pairs, folder, settings=quick, report=report)
     finally:
         signal.signal(signal.SIGHUP, before)
     check_finished(folder)
 
 
-PHASES = (
-    "reading the corpus",
-    "training the tokenizer",
-    "encoding",
-    "training",
-    "validating",
-    "training on",
-    "writing the model",
-)
-
-
-def phases(command: Command, folder: Path) -> dict[str, Moment]:
-    """Moments in every part of the work."""
-    training = folder / "training"
-    return {
-        "reading the corpus": command.has_said("training into"),
-        "training the tokenizer": command.has_said("training the "),
-        "encoding": exists(training / "data" / "train"),
-        "training": saved(folder, 0),
-        "validating": has_lines(training / "metrics.jsonl", 1),
-        "training on": saved(folder, 6),
-        "writing the model": saved(folder, 24),
-    }
+PHASES = {
+    "reading the corpus": stop_at_message("training into"),
+    "training the tokenizer": stop_at_message("training the "),
+    "encoding": StopPoint("heedful.data.dataset:TokenDatasetWriter.add", [100]),
+    "training": StopPoint(UPDATE, [3]),
+    "validating": StopPoint("heedful.training.trainer:validate"),
+    "training after a validation": StopPoint(UPDATE, [8]),
+    "writing the model": stop_at_message("weights: "),
+}
 
 
 @pytest.mark.slow
@@ -198,40 +181,57 @@ def phases(command: Command, folder: Path) -> dict[str, Moment]:
 def test_signal_in_every_phase_of_a_command_resumes(
     number: signal.Signals, grammar_pairs: Path, quick_model: Path, tmp_path: Path
 ) -> None:
-    for phase in PHASES:
+    for phase, stop_point in PHASES.items():
         folder = tmp_path / phase
-        with Command(*quick_train_args(grammar_pairs, folder)) as command:
-            command.until(phases(command, folder)[phase])
-            command.send(number)
-            done = command.ended(SECONDS)
-        # The last phase may be over before the signal comes: then there is a model, as without.
-        allowed = {128 + number, -number} | ({0} if phase == "writing the model" else set())
-        assert done.status in allowed, (phase, done.err)
+        with Command(*quick_train_args(grammar_pairs, folder), stop_point=stop_point) as command:
+            result = command.wait_until_stopped().send(number).resume().wait()
+        assert result.status in (128 + number, -number), (phase, result.err)
         assert run_heedful("train", "--resume", folder).status == 0, phase
         assert weights(folder) == weights(quick_model), phase
         check_finished(folder)
 
 
 @pytest.mark.slow
-def test_signal_during_native_code_exits(tmp_path: Path) -> None:
-    """Its training is one long call into a library, which hears no signal; SIGTERM ends it all the same."""
+def test_signal_during_tokenizer_training_exits(tmp_path: Path) -> None:
+    """Unigram training is one long call of native code, during which Python's signal handlers do not run."""
     pairs, folder = tmp_path / "pairs.tsv", tmp_path / "model"
     lines = (" ".join(f"{(n * k) % 99991:x}{(n + k) % 7919:o}" for k in range(3, 15)) for n in range(60_000))
     pairs.write_text("".join(f"{line}\t{line[::-1]}\n" for line in lines))
-    with Command("train", pairs, "-o", folder, "--set", "tokenizer.model_type=unigram", "--preset", "tiny") as command:
-        command.until(command.has_said("training the unigram tokenizer"))
-        time.sleep(4)
-        stopped(command, signal.SIGTERM, folder)
+    args = ("train", pairs, "-o", folder, "--set", "tokenizer.model_type=unigram", "--preset", "tiny")
+    with Command(*args, stop_point=stop_at_message("training the unigram tokenizer")) as command:
+        command.wait_until_stopped().resume()
+        time.sleep(4)  # until it is in native code
+        check_stop(command, signal.SIGTERM, folder)
+
+
+ENDLESS_NATIVE_CALL = """
+import hashlib, runpy, sys
+from heedful.tokenization.pair_tokenizer import PairTokenizer
+
+def run_native_code(*args, **options):
+    print("in native code", file=sys.stderr, flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)  # takes many minutes
+
+PairTokenizer.train = run_native_code
+runpy.run_module("heedful", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.long
+def test_signal_during_endless_native_call_exits(grammar_pairs: Path, tmp_path: Path) -> None:
+    """SIGTERM ends the process without waiting for native code to return."""
+    folder, program = tmp_path / "model", (sys.executable, "-c", ENDLESS_NATIVE_CALL)
+    with Command(*quick_train_args(grammar_pairs, folder), program=program) as command:
+        command.wait_for(lambda: "in native code" in command.stderr)
+        check_stop(command, signal.SIGTERM, folder)
 
 
 @pytest.mark.slow
 def test_signal_during_autotuning_resumes(grammar_pairs: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    longer = ("--set", "training.max_updates=10000000", "--set", "training.threads=2")
-    with Command(*quick_train_args(grammar_pairs, folder), *longer) as command:
-        command.until(command.has_said("measuring which"))
-        time.sleep(1)
-        stopped(command, signal.SIGTERM, folder)
+    folder, point = tmp_path / "model", StopPoint("heedful.training.autotune:_measure_tokens_per_second")
+    settings = ("--set", "training.max_updates=10000000", "--set", "training.threads=2")
+    with Command(*quick_train_args(grammar_pairs, folder), *settings, stop_point=point) as command:
+        check_stop(command.wait_until_stopped(), signal.SIGTERM, folder)
     with Command("train", "--resume", folder) as command:
-        command.until(saved(folder, 6))
-        stopped(command, signal.SIGTERM, folder)
+        command.wait_for(has_checkpoint(folder, 6))
+        check_stop(command, signal.SIGTERM, folder)

@@ -1,7 +1,7 @@
-"""Tools to break a real process at a chosen moment and to look at what it left.
+"""Training commands in separate processes, checks of the folders they leave, and damage to files.
 
-A test starts a command, waits for a moment, injects a fault, and checks the end state. Everything is bounded
-in time: a command that does not get where it should is killed with all of its tree, and the test fails.
+A test starts a command that stops itself at a stop point, injects a fault, and checks the final state. All waits
+have a timeout: if a command hangs, its process tree is killed and the test fails.
 """
 
 import os
@@ -10,8 +10,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -19,30 +19,30 @@ from typing import Self
 from heedful.training.checkpoint import check_checkpoint, list_checkpoints, read_state
 from tests.conftest import Result
 from tests.processes import descendants, is_running
+from tests.stop_points import TIMEOUT, StopPoint, wait_until_stopped
 
-PATIENCE = 120.0
-"""Seconds in which every moment comes and every command ends."""
-Moment = Callable[[], bool]
+Condition = Callable[[], bool]
 
 
 class Command:
-    """``heedful WORDS`` in its own process; leaving the ``with`` block kills its process tree."""
+    """``heedful ARGS`` in a separate process; leaving the ``with`` block kills its process tree."""
 
     def __init__(
         self,
-        *words: str | Path,
+        *args: str | Path,
         environment: Mapping[str, str] | None = None,
         program: tuple[str, ...] = (sys.executable, "-m", "heedful"),
+        stop_point: StopPoint | None = None,
     ) -> None:
         self._out, self._err = (tempfile.TemporaryFile() for _ in range(2))  # noqa: SIM115 - closed at the end
         self.process = subprocess.Popen(
-            [*program, *map(str, words)],
+            [*(stop_point.program() if stop_point else program), *map(str, args)],
             stdin=subprocess.DEVNULL,
             stdout=self._out,
             stderr=self._err,
             env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200", **(environment or {})},
         )
-        self._seen = {self.pid}
+        self._pids = {self.pid}
 
     @property
     def pid(self) -> int:
@@ -52,114 +52,103 @@ class Command:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        left = {self.pid, *self.tree()} if self.process.poll() is None else self._seen - {self.pid}
-        for pid in left:
+        running = {self.pid, *self.tree()} if self.process.poll() is None else self._pids - {self.pid}
+        for pid in running:
             send(pid, signal.SIGKILL)
         self.process.wait()
         self._out.close()
         self._err.close()
 
     def tree(self) -> list[int]:
-        """The process and all below it, itself first."""
-        found = [self.pid, *descendants(self.pid)]
-        self._seen |= set(found)
-        return found
+        """The process and its descendants, itself first."""
+        pids = [self.pid, *descendants(self.pid)]
+        self._pids |= set(pids)
+        return pids
 
-    def until(self, moment: Moment, seconds: float = PATIENCE) -> Self:
-        """Wait for a moment, which must come before the command ends."""
-        limit = time.monotonic() + seconds
-        while not moment():
-            assert self.process.poll() is None, f"it has ended with {self.process.returncode}: {self.said}"
-            assert time.monotonic() < limit, f"the moment does not come: {self.said}"
+    def wait_for(self, condition: Condition) -> Self:
+        """Wait until a condition holds, which must happen before the command exits."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            has_exited = self.process.poll() is not None  # before the condition: it may hold just before the exit
+            if condition():
+                return self
+            assert not has_exited, f"the command exited with {self.process.returncode}: {self.stderr}"
+            assert time.monotonic() < deadline, f"timeout: {self.stderr}"
             time.sleep(0.002)
+
+    def wait_until_stopped(self) -> Self:
+        """Wait until the command has reached its stop point."""
+        wait_until_stopped(self.pid)
         return self
 
     def send(self, number: int) -> Self:
-        """A signal to the process itself; ``send(pid, number)`` is for others of its tree."""
+        """Send a signal to the process itself; ``send(pid, number)`` is for its descendants."""
         send(self.pid, number)
         return self
 
-    @contextmanager
-    def frozen(self) -> Iterator[None]:
-        """Stop the process tree in this block, to inject a fault at exactly this moment."""
-        pids = self.tree()
-        for pid in pids:
-            send(pid, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for pid in pids:
-                send(pid, signal.SIGCONT)
+    def resume(self) -> Self:
+        """Continue after a stop point."""
+        return self.send(signal.SIGCONT)
 
     @property
-    def said(self) -> str:
+    def stderr(self) -> str:
         """Standard error so far."""
         return os.pread(self._err.fileno(), 1 << 24, 0).decode(errors="replace")
 
-    def has_said(self, text: str) -> Moment:
-        """The moment at which this text was printed."""
-        return lambda: text in self.said
-
-    def ended(self, seconds: float = PATIENCE) -> Result:
-        """Wait for its end; no process of its tree is left, and no traceback was printed."""
+    def wait(self) -> Result:
+        """Wait for the exit; a traceback on stderr fails the test."""
         self.tree()
         try:
-            status = self.process.wait(seconds)
+            status = self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"it does not end: {self.said}") from None
+            raise AssertionError(f"the command did not exit: {self.stderr}") from None
         out = os.pread(self._out.fileno(), 1 << 24, 0).decode()
-        return Result(status, out, self.said)
+        return Result(status, out, self.stderr)
 
-    def killed(self) -> None:
-        """kill -9 of the process alone: whatever it had started must end by itself."""
-        started = self.tree()
+    def kill(self) -> None:
+        """Kill only the process itself; its children must then exit on their own."""
+        pids = self.tree()
         send(self.pid, signal.SIGKILL)
         self.process.wait()
-        wait_until_gone(started)
+        wait_for_exit(pids)
 
 
 def send(pid: int, number: int) -> None:
-    """A signal; a process that is gone already needs none."""
+    """Send a signal unless the process has already exited."""
     with suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
-def wait_until_gone(pids: list[int], seconds: float = 20.0) -> None:
-    """An assertion that all of these processes end."""
-    limit = time.monotonic() + seconds
-    while left := [pid for pid in pids if is_running(pid)]:
-        assert time.monotonic() < limit, f"processes are left: {left}"
+def wait_for_exit(pids: list[int]) -> None:
+    """Assert that all of these processes exit."""
+    deadline = time.monotonic() + TIMEOUT
+    while running := [pid for pid in pids if is_running(pid)]:
+        assert time.monotonic() < deadline, f"processes are still running: {running}"
         time.sleep(0.01)
 
 
-# ---- what is left of a training
+# ---- the state of a training folder
 
 
-def exists(path: Path) -> Moment:
-    """The moment at which a file or folder is there."""
-    return path.exists
+def has_lines(path: Path, count: int) -> bool:
+    """Whether a file has at least this many lines."""
+    return path.is_file() and path.read_bytes().count(b"\n") >= count
 
 
-def has_lines(path: Path, count: int) -> Moment:
-    """The moment at which a file has so many lines."""
-    return lambda: path.is_file() and path.read_bytes().count(b"\n") >= count
-
-
-def saved(folder: Path, update: int) -> Moment:
-    """The moment at which a training has a checkpoint of this update or a later one."""
-    found = folder / "training" / "checkpoints"
-    return lambda: any(int(path.name) >= update for path in list_checkpoints(found))
+def has_checkpoint(folder: Path, update: int) -> Condition:
+    """Whether there is a checkpoint of this update or a later one."""
+    return lambda: any(saved_update >= update for saved_update in updates(folder))
 
 
 def updates(folder: Path) -> list[int]:
-    """Which checkpoints a training has."""
+    """Updates of the checkpoints in a model folder."""
     return [int(path.name) for path in list_checkpoints(folder / "training" / "checkpoints")]
 
 
 def weights(folder: Path) -> bytes:
-    """Of a finished model, to the bit."""
+    """The weights file of a finished model."""
     return (folder / "weights.safetensors").read_bytes()
 
 
@@ -180,16 +169,16 @@ def check_finished(folder: Path) -> None:
 # ---- damage to a file
 
 
-def flip_bit(path: Path, place: float = 0.5) -> None:
-    """Change one bit, this far into the file."""
+def flip_bit(path: Path, position: float = 0.5) -> None:
+    """Flip one bit at a position, as a fraction of the file size."""
     with path.open("r+b") as file:
-        offset = min(int(place * path.stat().st_size), path.stat().st_size - 1)
+        offset = min(int(position * path.stat().st_size), path.stat().st_size - 1)
         file.seek(offset)
         byte = file.read(1)[0]
         file.seek(offset)
         file.write(bytes([byte ^ 0x10]))
 
 
-def cut_short(path: Path, place: float = 0.5) -> None:
-    """Lose the rest of a file."""
-    os.truncate(path, int(place * path.stat().st_size))
+def truncate(path: Path, position: float = 0.5) -> None:
+    """Cut off the rest of a file."""
+    os.truncate(path, int(position * path.stat().st_size))

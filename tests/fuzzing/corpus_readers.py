@@ -25,10 +25,10 @@ from heedful.tokenization.dependency_trees import encode_sources
 from heedful.training.config import RunConfig
 from heedful.training.guided_attention import check_alignments
 from tests.data.word_vector_files import write_word_vectors
-from tests.documents.tools import UppercaseTranslator
-from tests.fuzzing import examples
-from tests.fuzzing.fragments import CATALOGUE, MARKUP, RECIPE, TABLE, VECTORS
-from tests.fuzzing.mutations import archive, binary, damaged, lines
+from tests.documents.uppercase_translator import UppercaseTranslator
+from tests.fuzzing import valid_files
+from tests.fuzzing.fragments import CATALOG, MARKUP, RECIPE, TABLE, VECTORS
+from tests.fuzzing.mutations import binary_files, corrupt_files, text_files, zip_files
 from tests.fuzzing.outcomes import Reader
 
 QUIET = Reporter(quiet=True)
@@ -45,10 +45,10 @@ def _read_recipe(folder: Path) -> None:
 
 
 def _read_overrides(folder: Path) -> None:
-    words = (folder / "overrides").read_bytes().decode("utf-8", "surrogateescape").split("\n")
-    overrides = parse_overrides([word for word in words if word])
-    parse_reading_settings(words[:3])
-    RunConfig.from_settings(merge_settings({"model": {"d_model": 64}}, overrides))
+    overrides_text = (folder / "overrides").read_bytes().decode("utf-8", "surrogateescape").split("\n")
+    settings = parse_overrides([line for line in overrides_text if line])
+    parse_reading_settings(overrides_text[:3])
+    RunConfig.from_settings(merge_settings({"model": {"d_model": 64}}, settings))
 
 
 def read_corpus(*names: str, trees: bool = False) -> Callable[[Path], None]:
@@ -78,7 +78,7 @@ def _clean_and_store(records: "object", folder: Path, trees: bool = False) -> No
     write_tsv(pairs, folder / "cleaned.tsv")
     assert list(read_cleaned_pairs(folder / "cleaned.tsv")) == pairs
     if trees:
-        encode_sources(examples.tokenizer().source, [pair.source_with_heads for pair in pairs])
+        encode_sources(valid_files.tokenizer().source, [pair.source_with_heads for pair in pairs])
 
 
 def _read_texts(folder: Path) -> None:
@@ -111,7 +111,7 @@ def _read_links(folder: Path) -> None:
     check_alignments({"guided_attention": {"alignments": str(folder / "links.tsv")}})
 
 
-def _fill(name: str) -> Callable[[Path], None]:
+def _translate_document(name: str) -> Callable[[Path], None]:
     """Translate a document, and translate the result again."""
 
     def read(folder: Path) -> None:
@@ -128,17 +128,17 @@ def _fill(name: str) -> Callable[[Path], None]:
 # ---- valid files
 
 
-def _written(form: str) -> bytes:
+def _format_pairs(form: str) -> bytes:
     file = io.BytesIO()
     pairs = [
         (remove_unsupported_characters(source, form), remove_unsupported_characters(target, form))
-        for source, target in examples.PAIRS
+        for source, target in valid_files.PAIRS
     ]
     WRITERS[form](pairs, file, ("en", "fr"))
     return file.getvalue()
 
 
-def _file(name: str, content: bytes, **others: bytes) -> Callable[[Path], None]:
+def _file_writer(name: str, content: bytes, **others: bytes) -> Callable[[Path], None]:
     def prepare(folder: Path) -> None:
         for file_name, data in {name: content, **others}.items():
             (folder / file_name).parent.mkdir(parents=True, exist_ok=True)
@@ -148,26 +148,26 @@ def _file(name: str, content: bytes, **others: bytes) -> Callable[[Path], None]:
 
 
 def _tsv() -> bytes:
-    return "".join(f"{source}\t{target}\n" for source, target in examples.PAIRS).encode()
+    return "".join(f"{source}\t{target}\n" for source, target in valid_files.PAIRS).encode()
 
 
 def _side(number: int) -> bytes:
-    return "".join(f"{pair[number]}\n" for pair in examples.PAIRS).encode()
+    return "".join(f"{pair[number]}\n" for pair in valid_files.PAIRS).encode()
 
 
 def _mo() -> bytes:
-    catalogue = polib.POFile()
-    catalogue.metadata = {
+    catalog = polib.POFile()
+    catalog.metadata = {
         "Content-Type": "text/plain; charset=UTF-8",
         "Language": "fr",
         "Plural-Forms": "nplurals=2; plural=(n > 1);",
     }
-    for source, target in examples.PAIRS:
-        catalogue.append(polib.POEntry(msgid=source, msgstr=target))
+    for source, target in valid_files.PAIRS:
+        catalog.append(polib.POEntry(msgid=source, msgstr=target))
     plural = {0: "un chien", 1: "%d chiens"}
-    catalogue.append(polib.POEntry(msgid="a dog", msgid_plural="%d dogs", msgstr_plural=plural))
-    found: bytes = catalogue.to_binary()
-    return found
+    catalog.append(polib.POEntry(msgid="a dog", msgid_plural="%d dogs", msgstr_plural=plural))
+    data: bytes = catalog.to_binary()
+    return data
 
 
 PO = (
@@ -218,14 +218,14 @@ def _archive() -> bytes:
     import zipfile
 
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as packed:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, data in _MEMBERS:
-            packed.writestr(name, data)
+            archive.writestr(name, data)
     return file.getvalue()
 
 
 _MEMBERS = [
-    ("README", b"who made it"),
+    ("README", b"about the corpus"),
     ("X.en-fr.en", _side(0)),
     ("X.en-fr.fr", _side(1)),
     ("more.jsonl", b'{"en": "a", "fr": "b"}\n'),
@@ -233,98 +233,104 @@ _MEMBERS = [
 ]
 
 
-def _of_lines(fragments: Sequence[bytes]) -> "Callable[[Sequence[bytes]], object]":
-    return lambda seeds: lines(seeds, fragments)
+def _line_inputs(fragments: Sequence[bytes]) -> "Callable[[Sequence[bytes]], object]":
+    return lambda seeds: text_files(seeds, fragments)
 
 
 def _corpus(name: str, file: str, content: bytes, fragments: Sequence[bytes], *more: bytes) -> Reader:
-    inputs = _of_lines(fragments)
-    return Reader(name, file, _file(file, content), read_corpus(file), inputs, more)  # type: ignore[arg-type]
+    inputs = _line_inputs(fragments)
+    return Reader(name, file, _file_writer(file, content), read_corpus(file), inputs, more)  # type: ignore[arg-type]
 
 
 def _simple(name: str, file: str, content: bytes, read: Callable[[Path], None], *more: bytes) -> Reader:
-    return Reader(name, file, _file(file, content), read, _of_lines(TABLE), more)  # type: ignore[arg-type]
+    return Reader(name, file, _file_writer(file, content), read, _line_inputs(TABLE), more)  # type: ignore[arg-type]
 
 
 def _document(name: str, file: str, content: bytes, fragments: Sequence[bytes]) -> Reader:
-    return Reader(name, file, _file(file, content), _fill(file), lambda seeds: damaged(seeds, fragments))
+    return Reader(
+        name,
+        file,
+        _file_writer(file, content),
+        _translate_document(file),
+        lambda seeds: corrupt_files(seeds, fragments),
+    )
 
 
-def _written_file(form: str) -> bytes:
-    return _tsv() if form == "tsv" else _written(form)
+def _format_file(form: str) -> bytes:
+    return _tsv() if form == "tsv" else _format_pairs(form)
 
 
 CORPORA = [
     Reader(
         "recipe (TOML)",
         "recipe.toml",
-        _file("recipe.toml", examples.RECIPE),
+        _file_writer("recipe.toml", valid_files.RECIPE),
         _read_recipe,
-        lambda seeds: damaged(seeds, RECIPE),
+        lambda seeds: corrupt_files(seeds, RECIPE),
     ),
     Reader(
         "--set overrides",
         "overrides",
-        _file("overrides", examples.OVERRIDES),
+        _file_writer("overrides", valid_files.OVERRIDES),
         _read_overrides,
-        lambda seeds: damaged(seeds, [b"=", b".", b"model.", b"={}", b"=null", *RECIPE]),
+        lambda seeds: corrupt_files(seeds, [b"=", b".", b"model.", b"={}", b"=null", *RECIPE]),
     ),
     _corpus("pairs: TSV", "pairs.tsv", _tsv(), TABLE),
-    _corpus("pairs: JSONL", "pairs.jsonl", _written("jsonl"), TABLE),
-    _corpus("pairs: CSV", "pairs.csv", _written("csv"), TABLE, b'id;source;target\n1;a;b\n2;"c\n;";d\n'),
-    _corpus("pairs: by content", "pairs", _tsv(), [*TABLE, *MARKUP, *CATALOGUE], _written("jsonl"), PO, TMX),
-    _corpus("pairs: TMX", "pairs.tmx", _written("tmx"), MARKUP, TMX),
-    _corpus("pairs: XLIFF 1", "pairs.xlf", _written("xliff"), MARKUP, XLIFF_1),
-    _corpus("pairs: XLIFF 2", "pairs.xlf", _written("xliff2"), MARKUP, XLIFF_2),
-    _corpus("pairs: PO", "pairs.po", _written("po"), CATALOGUE, PO),
-    Reader("pairs: MO", "pairs.mo", _file("pairs.mo", _mo()), read_corpus("pairs.mo"), binary),
+    _corpus("pairs: JSONL", "pairs.jsonl", _format_pairs("jsonl"), TABLE),
+    _corpus("pairs: CSV", "pairs.csv", _format_pairs("csv"), TABLE, b'id;source;target\n1;a;b\n2;"c\n;";d\n'),
+    _corpus("pairs: by content", "pairs", _tsv(), [*TABLE, *MARKUP, *CATALOG], _format_pairs("jsonl"), PO, TMX),
+    _corpus("pairs: TMX", "pairs.tmx", _format_pairs("tmx"), MARKUP, TMX),
+    _corpus("pairs: XLIFF 1", "pairs.xlf", _format_pairs("xliff"), MARKUP, XLIFF_1),
+    _corpus("pairs: XLIFF 2", "pairs.xlf", _format_pairs("xliff2"), MARKUP, XLIFF_2),
+    _corpus("pairs: PO", "pairs.po", _format_pairs("po"), CATALOG, PO),
+    Reader("pairs: MO", "pairs.mo", _file_writer("pairs.mo", _mo()), read_corpus("pairs.mo"), binary_files),
     Reader(
         "pairs: two files",
         "b.fr",
-        _file("a.en", _side(0), **{"b.fr": _side(1)}),
+        _file_writer("a.en", _side(0), **{"b.fr": _side(1)}),
         read_corpus("a.en", "b.fr"),
-        lambda seeds: lines(seeds, TABLE),
+        lambda seeds: text_files(seeds, TABLE),
     ),
     Reader(
         "pairs: zip",
         "pairs.zip",
-        _file("pairs.zip", _archive()),
+        _file_writer("pairs.zip", _archive()),
         read_corpus("pairs.zip"),
-        lambda seeds: archive(_MEMBERS),
+        lambda seeds: zip_files(_MEMBERS),
     ),
     Reader(
         "pairs: tree heads",
         "pairs.tsv",
-        _file("pairs.tsv", HEADS),
+        _file_writer("pairs.tsv", HEADS),
         read_corpus("pairs.tsv", trees=True),
-        lambda seeds: lines(seeds, [*TABLE, b"0", b"1 1", b" 999999"]),
+        lambda seeds: text_files(seeds, [*TABLE, b"0", b"1 1", b" 999999"]),
     ),
     Reader(
-        "program catalogues (MO)",
+        "program catalogs (MO)",
         "locale/fr/LC_MESSAGES/a.mo",
-        _file("locale/fr/LC_MESSAGES/a.mo", _mo()),
+        _file_writer("locale/fr/LC_MESSAGES/a.mo", _mo()),
         _read_catalogs,
-        binary,
+        binary_files,
     ),
     _simple("plain text", "text.txt", _side(0), _read_texts),
     _simple("glossary: TSV", "glossary.tsv", GLOSSARY, _read_glossary("glossary.tsv")),
     _simple("glossary: CSV", "terms.csv", GLOSSARY.replace(b"\t", b","), _read_glossary("terms.csv")),
-    _simple("links of a taught head", "links.tsv", LINKS, _read_links),
+    _simple("alignments of a guided head", "links.tsv", LINKS, _read_links),
     Reader(
         "word vectors: text",
         "vectors",
-        lambda folder: _file("vectors", _vectors("glove"))(folder),
+        lambda folder: _file_writer("vectors", _vectors("glove"))(folder),
         _read_vectors,
-        lambda seeds: lines([*seeds, _vectors("word2vec")], VECTORS),
+        lambda seeds: text_files([*seeds, _vectors("word2vec")], VECTORS),
     ),
     Reader(
         "word vectors: binary",
         "vectors",
-        lambda folder: _file("vectors", _vectors("binary"))(folder),
+        lambda folder: _file_writer("vectors", _vectors("binary"))(folder),
         _read_vectors,
-        binary,
+        binary_files,
     ),
-    _document("document: PO", "a.po", PO, CATALOGUE),
+    _document("document: PO", "a.po", PO, CATALOG),
     _document("document: TMX", "a.tmx", TMX, MARKUP),
     _document("document: XLIFF 1", "a.xlf", XLIFF_1, MARKUP),
     _document("document: XLIFF 2", "b.xlf", XLIFF_2, MARKUP),

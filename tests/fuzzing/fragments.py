@@ -1,4 +1,4 @@
-"""What readers stumble over: fragments of text, of JSON and of each format."""
+"""Hostile fragments of text, of JSON and of each format."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ HOSTILE_TEXT = (
     b"\xff\xfe",
     b"\xfe\xff",
     b"\xff",
-    b"\xc3",  # half a letter
+    b"\xc3",  # half a character
     b"\xed\xa0\x80",  # half a surrogate pair
     b"\\ud800",
     "\ufffe\uffff\ufdd0".encode(),  # noncharacters
     "\u202e\u200f\u2066".encode(),  # right to left
-    "\u2028\u0085\x0b\x0c\x1c".encode(),  # line breaks of other programs
+    "\u2028\u0085\x0b\x0c\x1c".encode(),  # line breaks other than LF and CR
     "e" + "\u0301" * 300,
     b"\r",
     b"\r\n\n",
@@ -33,8 +33,8 @@ HOSTILE_TEXT = (
     b"../../../../etc/passwd",
     b"%s%n{0}{}",
 )
-"""Fragments that readers of any text stumble over."""
-HOSTILE = tuple(each.encode() if isinstance(each, str) else each for each in HOSTILE_TEXT)
+"""Hostile fragments for all text formats."""
+HOSTILE = tuple(text.encode() if isinstance(text, str) else text for text in HOSTILE_TEXT)
 HOSTILE_VALUES: tuple[Any, ...] = (
     None,
     True,
@@ -70,7 +70,7 @@ HOSTILE_VALUES: tuple[Any, ...] = (
     {"": {}},
     {"a": 1},
 )
-"""What may stand where another JSON value should."""
+"""Values to put in place of other JSON values."""
 MARKUP = (
     b'<!DOCTYPE a [<!ENTITY e "ha">]>',
     b'<!ENTITY x SYSTEM "file:///etc/passwd">',
@@ -112,7 +112,7 @@ MARKUP = (
     b' xml:space="preserve"',
 )
 """Fragments of XML."""
-CATALOGUE = (
+CATALOG = (
     b'\nmsgid ""\n',
     b'\nmsgstr ""\n',
     b'\nmsgid "a"\nmsgid "b"\n',
@@ -166,19 +166,19 @@ RECIPE = (
     b"[model]\n",
     b"[[model]]\n",
     b"[model.model]\n",
-    b"width = 1e400\n",
-    b"width = 0x7fffffffffffffffffffff\n",
-    b"width = nan\n",
-    b"width = 1979-05-27T07:32:00Z\n",
-    b"width = " + b"[" * 5000 + b"\n",
-    b"width = " + b"{a=" * 5000 + b"\n",
+    b"d_model = 1e400\n",
+    b"d_model = 0x7fffffffffffffffffffff\n",
+    b"d_model = nan\n",
+    b"d_model = 1979-05-27T07:32:00Z\n",
+    b"d_model = " + b"[" * 5000 + b"\n",
+    b"d_model = " + b"{a=" * 5000 + b"\n",
     b'"" = 1\n',
     b"a.b.c.d = 1\n",
     b"a" + b".a" * 3000 + b" = 1\n",
     b"'''",
     b'"\\ud800"',
     b"= \n",
-    b"width = " + b"9" * 5000 + b"\n",
+    b"d_model = " + b"9" * 5000 + b"\n",
 )
 """Fragments of TOML."""
 VECTORS = (

@@ -1,8 +1,8 @@
-"""What must hold whatever a reader is given: it succeeds or says what is wrong, soon, and does nothing else.
+"""Outcomes of readers on corrupt files: a reader succeeds or raises a HeedfulError, in time and without side effects.
 
-A reader is a function of a folder in which one file is damaged. Any exception but a HeedfulError with words
-in it is a crash; so are a read that takes too long, a file written elsewhere, a program started, and an
-address connected to.
+A reader is a function of a folder in which one file is corrupt. Any exception other than a HeedfulError with a
+message is a crash; so is a read that takes too long, writes outside the folder, starts a program or connects to
+an address.
 """
 
 import os
@@ -21,64 +21,64 @@ from hypothesis.strategies import SearchStrategy
 
 from heedful.errors import HeedfulError
 
-SECONDS = 20
-"""A read that takes longer hangs."""
-Outcome = Literal["accepted", "refused"]
+SECONDS = 120
+"""A read that takes longer counts as a hang."""
+Outcome = Literal["accepted", "rejected"]
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Something that takes a file from outside, or back from disk."""
+    """Something that reads a file of a user, or one that we wrote to disk."""
 
     name: str
     file: str
-    """The one that is damaged, in the folder."""
+    """The file to corrupt, relative to the folder."""
     prepare: Callable[[Path], None]
-    """Writes valid files into the folder, this one among them."""
+    """Writes valid files to the folder, including this one."""
     read: Callable[[Path], object]
-    """Reads it, and checks what came out."""
+    """Reads it and checks the result."""
     inputs: Callable[[Sequence[bytes]], SearchStrategy[bytes]]
-    """From valid files to damaged ones."""
+    """Generates corrupt files from valid ones."""
     more: Sequence[bytes] = ()
     """Further valid files."""
     slow: int = 1
-    """So many times fewer inputs are tried."""
+    """Divides the number of inputs."""
     connects: bool = False
-    """Whether it asks a server on this machine."""
+    """Whether it connects to a server on this machine."""
 
 
 class HangError(BaseException):
-    """The time is over; nothing catches it by accident."""
+    """Time limit exceeded; a BaseException, so that readers do not catch it."""
 
 
-class OutsideError(BaseException):
-    """Something was written, started or connected to that is no business of a reader's."""
+class ForbiddenEffectError(BaseException):
+    """A reader wrote outside its folder, started a program or opened a connection."""
 
 
-def outcome(reader: Reader, folder: Path, data: bytes) -> Outcome:
-    """What becomes of a file; what is neither is raised."""
+def read_outcome(reader: Reader, folder: Path, data: bytes) -> Outcome:
+    """Whether a file is accepted or rejected; crashes are raised."""
     path = folder / reader.file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     try:
-        with in_time(), only_within(folder, connects=reader.connects):
+        with time_limit(), restrict_effects(folder, connects=reader.connects):
             reader.read(folder)
     except HeedfulError as error:
-        refusal = error
+        rejection = error
     else:
         return "accepted"
-    assert refusal.problem.strip(), "a refusal without words"
-    return "refused"
+    assert rejection.problem.strip(), "an error without a message"
+    return "rejected"
 
 
 @contextmanager
-def in_time(seconds: float = SECONDS) -> Iterator[None]:
-    """Raise if it takes too long."""
+def time_limit(seconds: float = SECONDS) -> Iterator[None]:
+    """Raise HangError if the block takes too long."""
 
-    def late(_: int, frame: FrameType | None) -> None:
+    def raise_hang(_: int, frame: FrameType | None) -> None:
         raise HangError("".join(traceback.format_stack(frame, 5)))
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, raise_hang)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield
@@ -87,32 +87,32 @@ def in_time(seconds: float = SECONDS) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-# ---- what else is done
+# ---- side effects
 
-_ALLOWED: list[str] = []
-"""Where something may be written now; nothing is watched while it is empty."""
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_CHANGES = {"os.mkdir", "os.remove", "os.rmdir"}
+_ALLOWED_FOLDERS: list[str] = []
+"""Where files may be written now; nothing is checked while it is empty."""
+_WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_PATH_EVENTS = {"os.mkdir", "os.remove", "os.rmdir"}
 _FORBIDDEN = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "socket.connect", "pickle.find_class"}
 
 
 @contextmanager
-def only_within(folder: Path, *, connects: bool = False) -> Iterator[None]:
-    """Raise if something is written outside of a folder (or of new ones for the time being)."""
+def restrict_effects(folder: Path, *, connects: bool = False) -> Iterator[None]:
+    """Raise if something is written outside a folder and our temporary folders."""
     _watch()
     _FORBIDDEN.discard("socket.connect") if connects else _FORBIDDEN.add("socket.connect")
-    _ALLOWED[:] = [str(folder.resolve()), f"{tempfile.gettempdir()}/heedful-"]
+    _ALLOWED_FOLDERS[:] = [str(folder.resolve()), f"{tempfile.gettempdir()}/heedful-"]
     try:
         yield
     finally:
-        _ALLOWED.clear()
+        _ALLOWED_FOLDERS.clear()
 
 
 _watching = False
 
 
 def _watch() -> None:
-    """Python tells of what it does (audit events); once asked it cannot be asked to stop."""
+    """Install the audit hook once; it cannot be removed."""
     global _watching
     if not _watching:
         _watching = True
@@ -120,30 +120,30 @@ def _watch() -> None:
 
 
 def _audit(event: str, arguments: tuple[Any, ...]) -> None:
-    if not _ALLOWED:
+    if not _ALLOWED_FOLDERS:
         return
     if event in _FORBIDDEN:
-        raise OutsideError(f"{event} {arguments!r:.200}")
-    if event == "open" and _writes(arguments):
-        _check_place(arguments[0])
+        raise ForbiddenEffectError(f"{event} {arguments!r:.200}")
+    if event == "open" and _is_write(arguments):
+        _check_path(arguments[0])
     elif event in ("os.rename", "os.link", "os.symlink"):
-        _check_place(arguments[0])
-        _check_place(arguments[1])
-    elif event in _CHANGES:
-        _check_place(arguments[0], arguments[-1])
+        _check_path(arguments[0])
+        _check_path(arguments[1])
+    elif event in _PATH_EVENTS:
+        _check_path(arguments[0], arguments[-1])
 
 
-def _writes(arguments: tuple[Any, ...]) -> bool:
+def _is_write(arguments: tuple[Any, ...]) -> bool:
     mode, flags = arguments[1], arguments[2]
-    return any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & _WRITES)
+    return any(letter in mode for letter in "wax+") if isinstance(mode, str) else bool(flags & _WRITE_FLAGS)
 
 
-def _check_place(path: object, folder: object = -1) -> None:
-    """``folder`` is the descriptor of the one that a path is relative to."""
-    if not isinstance(path, (str, bytes, os.PathLike)):  # a descriptor that is open already
+def _check_path(path: object, folder: object = -1) -> None:
+    """``folder`` is the descriptor of the folder that a path is relative to."""
+    if not isinstance(path, (str, bytes, os.PathLike)):  # an open file descriptor
         return
     text = os.fsdecode(path)
     base = f"/proc/self/fd/{folder}" if isinstance(folder, int) and folder >= 0 else ""
-    place = os.path.realpath(f"{base}/{text}" if base and not text.startswith("/") else text)
-    if not place.startswith((*_ALLOWED, "/dev/null")) and "__pycache__" not in place:
-        raise OutsideError(f"written: {place}")
+    real_path = os.path.realpath(f"{base}/{text}" if base and not text.startswith("/") else text)
+    if not real_path.startswith((*_ALLOWED_FOLDERS, "/dev/null")) and "__pycache__" not in real_path:
+        raise ForbiddenEffectError(f"written: {real_path}")

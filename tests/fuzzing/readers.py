@@ -1,4 +1,4 @@
-"""Every reader that takes something from outside or back from disk."""
+"""All readers of users' files, of our own files and of requests."""
 
 from tests.fuzzing.corpus_readers import CORPORA
 from tests.fuzzing.model_readers import MODELS

@@ -1,4 +1,4 @@
-"""Trying many inputs of a reader: the first crash is raised and made small, or all of them are counted."""
+"""Run a reader on many inputs: raise the first crash with a minimal input, or count all crashes."""
 
 import time
 import traceback
@@ -9,93 +9,93 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.fuzzing.outcomes import HangError, Outcome, OutsideError, Reader, outcome
+from tests.fuzzing.outcomes import ForbiddenEffectError, HangError, Outcome, Reader, read_outcome
 
-CRASHES = (Exception, HangError, OutsideError)
+CRASHES = (Exception, HangError, ForbiddenEffectError)
 
 
 @dataclass
 class Tally:
-    """What became of the inputs of a reader."""
+    """Outcomes of the inputs of a reader."""
 
     name: str
     accepted: int = 0
-    refused: int = 0
+    rejected: int = 0
     crashed: int = 0
     crashes: dict[str, bytes] = field(default_factory=dict)
-    """The smallest input of each, by what was raised where."""
+    """The smallest input per crash signature."""
 
     @property
     def inputs(self) -> int:
-        """How many were tried."""
-        return self.accepted + self.refused + self.crashed
+        """Number of inputs."""
+        return self.accepted + self.rejected + self.crashed
 
-    def add(self, found: Outcome) -> None:
-        """Count what was no crash."""
-        self.accepted += found == "accepted"
-        self.refused += found == "refused"
+    def add(self, result: Outcome) -> None:
+        """Count an outcome that is not a crash."""
+        self.accepted += result == "accepted"
+        self.rejected += result == "rejected"
 
     def crash(self, error: BaseException, data: bytes) -> None:
         """Keep the smallest input of every kind of crash."""
         self.crashed += 1
-        place = signature(error)
-        if place not in self.crashes or len(data) < len(self.crashes[place]):
-            self.crashes[place] = data
+        crash_signature = signature(error)
+        if crash_signature not in self.crashes or len(data) < len(self.crashes[crash_signature]):
+            self.crashes[crash_signature] = data
 
 
 def signature(error: BaseException) -> str:
-    """Which crash it is: the exception, and the last place in our own code."""
+    """Identifies a crash: the exception and the last line of our code in its traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [frame for frame in frames if "heedful" in frame.filename] or frames
-    place = f"{Path(ours[-1].filename).name}:{ours[-1].lineno}" if ours else "?"
-    return f"{type(error).__name__} at {place}: {str(error)[:160]}"
+    our_frames = [frame for frame in frames if "heedful" in frame.filename] or frames
+    location = f"{Path(our_frames[-1].filename).name}:{our_frames[-1].lineno}" if our_frames else "?"
+    return f"{type(error).__name__} at {location}: {str(error)[:160]}"
 
 
-def prepared(reader: Reader, folder: Path) -> list[bytes]:
-    """The folder made ready; the valid files that inputs are made of, each of which must be accepted."""
+def prepare_seeds(reader: Reader, folder: Path) -> list[bytes]:
+    """Prepare the folder; returns the valid files to mutate, each of which must be accepted."""
     folder.mkdir(parents=True, exist_ok=True)
     reader.prepare(folder)
     seeds = [(folder / reader.file).read_bytes(), *reader.more]
     for seed in seeds:
-        assert outcome(reader, folder, seed) == "accepted", f"{reader.name}: a valid file is refused"
+        assert read_outcome(reader, folder, seed) == "accepted", f"{reader.name}: a valid file is rejected"
     return seeds
 
 
-class _OverError(Exception):
-    """The time is over."""
+class _TimeOverError(Exception):
+    """The time limit of `try_all` is over."""
 
 
 def try_all(reader: Reader, folder: Path, examples: int, seconds: float = 3600) -> Tally:
-    """Very many inputs, for so long at most; crashes are counted, and none ends it."""
-    seeds, tally = prepared(reader, folder), Tally(reader.name)
-    ends = time.monotonic() + seconds
+    """Many inputs within a time limit; all crashes are counted."""
+    seeds, tally = prepare_seeds(reader, folder), Tally(reader.name)
+    deadline = time.monotonic() + seconds
 
     def attempt(data: bytes) -> None:
-        if time.monotonic() > ends:
-            raise _OverError
+        if time.monotonic() > deadline:
+            raise _TimeOverError
         try:
-            tally.add(outcome(reader, folder, data))
+            tally.add(read_outcome(reader, folder, data))
         except CRASHES as error:
             tally.crash(error, data)
 
-    with suppress(_OverError):
+    with suppress(_TimeOverError):
         run(attempt, reader, seeds, examples, derandomize=False)
     return tally
 
 
 def try_some(reader: Reader, folder: Path, examples: int) -> Tally:
-    """A few inputs, the same at every call; a crash is raised, with the smallest input that shows it."""
-    seeds, tally = prepared(reader, folder), Tally(reader.name)
-    run(lambda data: tally.add(outcome(reader, folder, data)), reader, seeds, examples, derandomize=True)
+    """A few inputs, the same in every call; a crash is raised with a minimal input."""
+    seeds, tally = prepare_seeds(reader, folder), Tally(reader.name)
+    run(lambda data: tally.add(read_outcome(reader, folder, data)), reader, seeds, examples, derandomize=True)
     return tally
 
 
 def run(
     attempt: Callable[[bytes], None], reader: Reader, seeds: list[bytes], examples: int, *, derandomize: bool
 ) -> None:
-    """Give hypothesis the work."""
+    """Call a function with generated inputs."""
     phases = [Phase.generate, *([Phase.shrink] if derandomize else [])]
-    chosen = settings(
+    run_settings = settings(
         max_examples=examples,
         derandomize=derandomize,
         database=None,
@@ -103,4 +103,4 @@ def run(
         phases=phases,
         suppress_health_check=list(HealthCheck),
     )
-    chosen(given(reader.inputs(seeds))(attempt))()
+    run_settings(given(reader.inputs(seeds))(attempt))()

@@ -1,7 +1,7 @@
-"""Requests to a server, down to their bytes: bodies, content types, query strings, and what is hardly HTTP.
+"""HTTP requests to a server: bodies, content types, query strings, and malformed HTTP.
 
-An input is a whole request as it goes over the wire. Every answer below 500 and every 503 is fine, if what is
-refused is told as JSON; an answer that never comes, or another 5xx, is a crash.
+An input is a complete request as raw bytes. Every status below 500 and 503 is valid if errors are JSON; a missing
+response or any other 5xx is a crash.
 """
 
 import json
@@ -17,14 +17,16 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from heedful.errors import HeedfulError
 from heedful.inference.translator import Translator
-from tests.fuzzing import examples
-from tests.fuzzing.mutations import damaged, json_file, noise
+from tests.fuzzing import valid_files
+from tests.fuzzing.mutations import corrupt_files, json_files, noise
 from tests.fuzzing.outcomes import Reader
 from tests.server.server_process import ask, served
 
+SECONDS = 45.0
+"""Timeout of one request."""
 JSON, FORM = "application/json", "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=x"
-KINDS = (
+CONTENT_TYPES = (
     JSON,
     FORM,
     MULTIPART,
@@ -77,11 +79,11 @@ GETS = (
 
 @cache
 def _server() -> str:
-    """The address of a server in this process, which ends with it."""
+    """The address of a server in this process."""
     stack = ExitStack()
-    threading._register_atexit(stack.close)  # type: ignore[attr-defined]  # before threads are waited for
-    folder = examples._model()
-    return stack.enter_context(served(Translator.with_pytorch(examples.bundle()), folder=folder)).address
+    threading._register_atexit(stack.close)  # type: ignore[attr-defined]  # before threads are joined
+    folder = valid_files._model()
+    return stack.enter_context(served(Translator.with_pytorch(valid_files.new_model_folder()), folder=folder)).address
 
 
 @cache
@@ -91,27 +93,27 @@ def _trace() -> str:
 
 
 def _read(folder: Path) -> None:
-    """Send it, and look at the answer."""
-    status, kind, body = _answered((folder / "request").read_bytes().replace(b"{name}", _trace().encode()))
-    if status == 0 or (status == 400 and not body):  # no whole request
+    """Send the request and check the response."""
+    status, content_type, body = _send((folder / "request").read_bytes().replace(b"{name}", _trace().encode()))
+    if status == 0 or (status == 400 and not body):  # an incomplete request
         raise HeedfulError("nothing to answer")
     assert status < 500 or status == 503, (status, body[:300])
     if status >= 400:
-        if kind.startswith(b"application/json"):
-            # The question HEAD has no body; behind the first answer there may be another.
-            told = json.JSONDecoder().raw_decode(body.decode())[0] if body else {"error": "none"}
-            raise HeedfulError(told["error"])
+        if content_type.startswith(b"application/json"):
+            # A HEAD response has no body; another response may follow the first.
+            error = json.JSONDecoder().raw_decode(body.decode())[0] if body else {"error": "none"}
+            raise HeedfulError(error["error"])
         assert body == b"Invalid HTTP request received.", body[:200]
-        raise HeedfulError("no HTTP")
+        raise HeedfulError("invalid HTTP")
 
 
-def _answered(request: bytes) -> tuple[int, bytes, bytes]:
-    """Status, content type and body of the first answer; 0 if there was none."""
+def _send(request: bytes) -> tuple[int, bytes, bytes]:
+    """Status, content type and body of the first response; status 0 if there is none."""
     host, port = _server().removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=10) as connection:
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
         with suppress(ConnectionError):
             connection.sendall(request)
-        answer = b"".join(_pieces(connection, 15.0 if _is_whole(request) else 0.2))
+        answer = b"".join(_receive(connection, SECONDS if _is_complete(request) else 0.2))
     head, _, body = answer.partition(b"\r\n\r\n")
     if not head:
         return 0, b"", b""
@@ -120,82 +122,84 @@ def _answered(request: bytes) -> tuple[int, bytes, bytes]:
     return int(lines[0].split()[1]), names.get(b"content-type", b""), body
 
 
-def _is_whole(request: bytes) -> bool:
-    """Whether a server should have something to answer, however busy it is."""
+def _is_complete(request: bytes) -> bool:
+    """Whether the server must respond, however busy it is."""
     head, _, body = request.partition(b"\r\n\r\n")
     return f"\r\nContent-Length: {len(body)}\r\n".encode() in head
 
 
-def _pieces(connection: socket.socket, patience: float) -> Iterator[bytes]:
-    """What comes until the server hangs up; one that waits for more is told that there is none."""
-    connection.settimeout(patience)
-    told = False
+def _receive(connection: socket.socket, timeout: float) -> Iterator[bytes]:
+    """Data until the server closes the connection; after the timeout, our side is closed for writing."""
+    connection.settimeout(timeout)
+    write_closed = False
     with suppress(ConnectionError):
         while True:
             try:
-                piece = connection.recv(1 << 16)
+                data = connection.recv(1 << 16)
             except TimeoutError:
-                if told:
+                if write_closed:
                     return
-                told = True
-                connection.settimeout(10)
+                write_closed = True
+                connection.settimeout(SECONDS)
                 connection.shutdown(socket.SHUT_WR)
                 continue
-            if not piece:
+            if not data:
                 return
-            yield piece
+            yield data
 
 
-def _request(method: str, path: bytes, kind: str, body: bytes) -> bytes:
-    head = f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\nContent-Type: {kind}\r\n\r\n"
+def _request(method: str, path: bytes, content_type: str, body: bytes) -> bytes:
+    head = (
+        f"Host: localhost\r\nConnection: close\r\nContent-Length: {len(body)}\r\nContent-Type: {content_type}\r\n\r\n"
+    )
     return method.encode() + b" " + path + b" HTTP/1.1\r\n" + head.encode("latin-1") + body
 
 
 @st.composite
-def _posts(draw: DrawFn, path: str, bodies: SearchStrategy[bytes], usual: str) -> bytes:
-    kind = draw(st.sampled_from([usual] * 12 + [*KINDS]))
+def _posts(draw: DrawFn, path: str, bodies: SearchStrategy[bytes], default_content_type: str) -> bytes:
+    content_type = draw(st.sampled_from([default_content_type] * 12 + [*CONTENT_TYPES]))
     query = draw(st.sampled_from([b""] * 8) | _query())
-    return _request("POST", path.encode() + query, kind, draw(bodies))
+    return _request("POST", path.encode() + query, content_type, draw(bodies))
 
 
 def _query() -> SearchStrategy[bytes]:
     odd = st.sampled_from([b"%", b"%ff", b"%00", b"=", b"&", b"+", b"?", b"a", b"9" * 400, b"-1", b"%ED%A0%80"])
-    known = st.sampled_from([b"model", b"names", b"row", b"kind", b"layer", b"step", b"q", b"source", b"target"])
-    return st.lists(odd | known, max_size=8).map(lambda parts: b"?" + b"".join(parts))
+    names = st.sampled_from([b"model", b"names", b"row", b"kind", b"layer", b"step", b"q", b"source", b"target"])
+    return st.lists(odd | names, max_size=8).map(lambda parts: b"?" + b"".join(parts))
 
 
 @st.composite
 def _gets(draw: DrawFn) -> bytes:
     path = draw(st.sampled_from(GETS)).encode()
     if draw(st.booleans()):
-        path = draw(damaged([path])).translate(None, b" \r\n\0")
+        path = draw(corrupt_files([path])).translate(None, b" \r\n\0")
     else:
         path = path.partition(b"?")[0] + draw(_query())
     return _request(draw(st.sampled_from(["GET"] * 6 + ["HEAD", "PUT", "OPTIONS"])), path, JSON, b"")
 
 
-def _of_route(path: str) -> Callable[[Sequence[bytes]], SearchStrategy[bytes]]:
+def _route_inputs(path: str) -> Callable[[Sequence[bytes]], SearchStrategy[bytes]]:
     seeds = [json.dumps(body).encode() for body in POSTS[path]]
-    return lambda _: _posts(path, json_file(seeds), JSON)
+    return lambda _: _posts(path, json_files(seeds), JSON)
 
 
 def _uploads(_: Sequence[bytes]) -> SearchStrategy[bytes]:
     fragments = [b"--x\r\n", b"--x--", b"\r\n\r\n", b'name="file"', b"filename*=utf-8''%ff", b"\xef\xbb\xbf"]
-    return _posts("/translate_file", damaged([FILE], fragments) | noise(), MULTIPART)
+    return _posts("/translate_file", corrupt_files([FILE], fragments) | noise(), MULTIPART)
 
 
 def _raw(_: Sequence[bytes]) -> SearchStrategy[bytes]:
-    """Requests damaged anywhere, their first lines and headers too."""
-    whole = [_first(path) for path in POSTS]
+    """Requests corrupted anywhere, including request line and headers."""
+    requests = [_first(path) for path in POSTS]
     fragments = [b"\r\n", b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n"]
-    return damaged(whole, fragments)
+    return corrupt_files(requests, fragments)
 
 
 def _first(path: str) -> bytes:
     return _request("POST", path.encode(), JSON, json.dumps(POSTS[path][0]).encode())
 
 
-def _written(request: bytes) -> Callable[[Path], None]:
+def _request_writer(request: bytes) -> Callable[[Path], None]:
     def prepare(folder: Path) -> None:
         _trace()
         (folder / "request").write_bytes(request)
@@ -204,12 +208,12 @@ def _written(request: bytes) -> Callable[[Path], None]:
 
 
 def _api(name: str, request: bytes, inputs: Callable[[Sequence[bytes]], SearchStrategy[bytes]]) -> Reader:
-    return Reader(f"API: {name}", "request", _written(request), _read, inputs, slow=8, connects=True)
+    return Reader(f"API: {name}", "request", _request_writer(request), _read, inputs, slow=8, connects=True)
 
 
 REQUESTS = [
-    *(_api(f"POST {path}", _first(path), _of_route(path)) for path in POSTS),
+    *(_api(f"POST {path}", _first(path), _route_inputs(path)) for path in POSTS),
     _api("POST /translate_file", _request("POST", b"/translate_file", MULTIPART, FILE), _uploads),
     _api("GET", _request("GET", b"/languages", JSON, b""), lambda _: _gets()),
-    _api("bytes", _first("/translate"), _raw),
+    _api("raw bytes", _first("/translate"), _raw),
 ]

@@ -37,19 +37,19 @@ class MarkovChain:
 
     def history(self, chain: int, tokens: tuple[int, ...], complete: bool = True) -> list[float]:
         """Log-probability of each token, and of END if complete, straight from the table."""
-        written = [PAD, *tokens, *([END] if complete else [])]
-        return [float(self.log_probabilities[chain, last, new]) for last, new in pairwise(written)]
+        sequence = [PAD, *tokens, *([END] if complete else [])]
+        return [float(self.log_probabilities[chain, last, new]) for last, new in pairwise(sequence)]
 
     def complete_outputs(self, limit: int) -> list[tuple[int, ...]]:
         """Every output that ends within ``limit`` tokens, END counted."""
-        words = range(END + 1, self.log_probabilities.size(-1))
-        return [tokens for length in range(limit) for tokens in product(words, repeat=length)]
+        token_ids = range(END + 1, self.log_probabilities.size(-1))
+        return [tokens for length in range(limit) for tokens in product(token_ids, repeat=length)]
 
 
-def random_chain(seed: int, chains: int, words: int, contrast: float = 2.0) -> MarkovChain:
+def random_chain(seed: int, chains: int, vocabulary: int, contrast: float = 2.0) -> MarkovChain:
     """Chains with all transitions except to PAD."""
     generator = torch.Generator().manual_seed(seed)
-    scores = contrast * torch.randn(chains, words, words, generator=generator, dtype=torch.float64)
+    scores = contrast * torch.randn(chains, vocabulary, vocabulary, generator=generator, dtype=torch.float64)
     scores[..., PAD] = -torch.inf
     return MarkovChain(scores.softmax(-1))
 

@@ -38,7 +38,7 @@ def new_model(seed: int, vocabulary: int = 7) -> Transformer:
     return model
 
 
-def padded_source(lengths: list[int], vocabulary: int = 7) -> Tensor:
+def new_source(lengths: list[int], vocabulary: int = 7) -> Tensor:
     torch.manual_seed(99)
     source = torch.randint(2, vocabulary, (len(lengths), max(lengths)))
     for row, length in enumerate(lengths):
@@ -47,7 +47,7 @@ def padded_source(lengths: list[int], vocabulary: int = 7) -> Tensor:
     return source
 
 
-def same(first: list[Hypothesis], second: list[Hypothesis]) -> None:
+def check_equal(first: list[Hypothesis], second: list[Hypothesis]) -> None:
     assert [(h.tokens, h.complete) for h in first] == [(h.tokens, h.complete) for h in second]
     for left, right in zip(first, second, strict=True):
         assert left.log_probabilities == pytest.approx(right.log_probabilities, abs=1e-5)
@@ -56,58 +56,58 @@ def same(first: list[Hypothesis], second: list[Hypothesis]) -> None:
 
 LENGTHS = [7, 4, 1, 5, 3, 2]
 LIMITS = [11, 3, 7, 5, 13, 2]
-FREE: list[tuple[int, ...]] = [()] * 6
+NO_PREFIXES: list[tuple[int, ...]] = [()] * 6
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_beam_size_one_is_greedy(seed: int) -> None:
-    model, source = new_model(seed), padded_source(LENGTHS)
+    model, source = new_model(seed), new_source(LENGTHS)
     config = GenerationConfig(beam_size=1)
-    beams = beam_search(model, source, config, LIMITS, FREE)
+    beams = beam_search(model, source, config, LIMITS, NO_PREFIXES)
     assert all(len(actual) == 1 for actual in beams)
-    same([actual[0] for actual in beams], greedy_search(model, source, config, LIMITS, FREE))
+    check_equal([actual[0] for actual in beams], greedy_search(model, source, config, LIMITS, NO_PREFIXES))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_beam_score_matches_forced_decoding(alpha: float) -> None:
-    model, source = new_model(11), padded_source(LENGTHS)
+    model, source = new_model(11), new_source(LENGTHS)
     config = GenerationConfig(beam_size=5, length_penalty=alpha)
-    actual = beam_search(model, source, config, LIMITS, FREE)
-    completed = 0
+    actual = beam_search(model, source, config, LIMITS, NO_PREFIXES)
+    complete_count = 0
     for row, hypotheses in enumerate(actual):
         for hypothesis in hypotheses:
             target = [*hypothesis.tokens, END] if hypothesis.complete else hypothesis.tokens
-            forced = model.score(source[row : row + 1], torch.tensor([target]))[0].tolist()
-            assert hypothesis.log_probabilities == pytest.approx(forced, abs=1e-5)
-            expected = sum(forced) / ((5 + len(target)) / 6) ** alpha
+            log_probabilities = model.score(source[row : row + 1], torch.tensor([target]))[0].tolist()
+            assert hypothesis.log_probabilities == pytest.approx(log_probabilities, abs=1e-5)
+            expected = sum(log_probabilities) / ((5 + len(target)) / 6) ** alpha
             assert hypothesis.score == pytest.approx(expected, abs=1e-5)
-            completed += hypothesis.complete
-    assert completed >= 6
+            complete_count += hypothesis.complete
+    assert complete_count >= 6
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("seed", range(3))
 def test_wide_beam_finds_the_best_hypothesis(seed: int, alpha: float) -> None:
-    """Three words but PAD and END, up to 4 tokens: 40 outputs, and the beam has room for all."""
-    model, source = new_model(seed, vocabulary=5), padded_source([5, 3], 5)
-    every = random_chain(0, 1, 5).complete_outputs(limit=4)
-    assert len(every) == 1 + 3 + 9 + 27
+    """Three tokens besides PAD and END, up to 4 tokens: 40 outputs, and all fit in the beam."""
+    model, source = new_model(seed, vocabulary=5), new_source([5, 3], 5)
+    outputs = random_chain(0, 1, 5).complete_outputs(limit=4)
+    assert len(outputs) == 1 + 3 + 9 + 27
     config = GenerationConfig(beam_size=100, n_best=1, length_penalty=alpha)
     actual = beam_search(model, source, config, [4, 4], [(), ()])
     for row in range(2):
         scores = {}
-        for tokens in every:
-            gained = model.score(source[row : row + 1], torch.tensor([[*tokens, END]]))
-            scores[tokens] = sum(gained[0].tolist()) / length_penalty(len(tokens) + 1, alpha)
-        best = sorted(every, key=lambda tokens: -scores[tokens])
-        ended = [hypothesis for hypothesis in actual[row] if hypothesis.complete]
-        assert [hypothesis.tokens for hypothesis in ended[:10]] == best[:10]
-        assert ended[0].score == pytest.approx(scores[best[0]], abs=1e-5)
+        for tokens in outputs:
+            log_probabilities = model.score(source[row : row + 1], torch.tensor([[*tokens, END]]))
+            scores[tokens] = sum(log_probabilities[0].tolist()) / length_penalty(len(tokens) + 1, alpha)
+        best = sorted(outputs, key=lambda tokens: -scores[tokens])
+        complete_hypotheses = [hypothesis for hypothesis in actual[row] if hypothesis.complete]
+        assert [hypothesis.tokens for hypothesis in complete_hypotheses[:10]] == best[:10]
+        assert complete_hypotheses[0].score == pytest.approx(scores[best[0]], abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
-def test_beam_search_runs_every_architecture(alpha: float) -> None:
-    chain = random_chain(3, chains=3, words=5)
+def test_beam_search_of_markov_chain_finds_the_best(alpha: float) -> None:
+    chain = random_chain(3, chains=3, vocabulary=5)
     config = GenerationConfig(beam_size=100, length_penalty=alpha)
     actual = beam_search(chain, sources([2, 0, 1]), config, [4, 4, 4], [(), (), ()])
     for number, hypotheses in zip([2, 0, 1], actual, strict=True):
@@ -119,19 +119,19 @@ def test_beam_search_runs_every_architecture(alpha: float) -> None:
 
 
 def test_beam_finds_what_greedy_misses() -> None:
-    """The most probable first word has a poor continuation: .6 * .4 against .4 * .9."""
+    """The most probable first token has an improbable continuation: .6 * .4 against .4 * .9."""
     table = torch.zeros(1, 4, 4, dtype=torch.float64)
     table[0, PAD, 2:] = torch.tensor([0.6, 0.4])
     table[0, 2] = torch.tensor([0.0, 0.4, 0.3, 0.3])
     table[0, 3] = torch.tensor([0.0, 0.9, 0.05, 0.05])
     chain, source = MarkovChain(table), sources([0])
-    one, two = (
+    greedy, best = (
         beam_search(chain, source, GenerationConfig(beam_size=beam, length_penalty=0.0), [9], [()])[0][0]
         for beam in (1, 2)
     )
-    assert one.tokens[0] == 2
-    assert two.tokens == (3,)
-    assert two.log_probability == pytest.approx(math.log(0.36), abs=1e-6)
+    assert greedy.tokens[0] == 2
+    assert best.tokens == (3,)
+    assert best.log_probability == pytest.approx(math.log(0.36), abs=1e-6)
 
 
 def test_complete_hypothesis_frees_its_slot() -> None:
@@ -146,24 +146,24 @@ def test_complete_hypothesis_frees_its_slot() -> None:
 
 @pytest.mark.parametrize("beam", [2, 3, 5])
 def test_batch_composition_and_order_change_nothing(beam: int) -> None:
-    model, source = new_model(5), padded_source(LENGTHS)
+    model, source = new_model(5), new_source(LENGTHS)
     config = GenerationConfig(beam_size=beam)
-    together = beam_search(model, source, config, LIMITS, FREE)
+    together = beam_search(model, source, config, LIMITS, NO_PREFIXES)
     order = [3, 0, 5, 1, 4, 2]
-    shuffled = beam_search(model, source[order], config, [LIMITS[row] for row in order], FREE)
-    for place, row in enumerate(order):
-        same(shuffled[place], together[row])
+    reordered = beam_search(model, source[order], config, [LIMITS[row] for row in order], NO_PREFIXES)
+    for position, row in enumerate(order):
+        check_equal(reordered[position], together[row])
     lengths = {len(hypothesis.log_probabilities) for actual in together for hypothesis in actual}
-    assert len(lengths) > 2  # sentences left the batch at different times
+    assert len(lengths) > 2  # sentences finished at different steps
     for row, length in enumerate(LENGTHS):
         alone = beam_search(model, source[row : row + 1, :length], config, LIMITS[row : row + 1], [()])
-        same(alone[0], together[row])
+        check_equal(alone[0], together[row])
 
 
 @pytest.mark.parametrize("beam", [2, 3, 7, 100])
 def test_hypotheses_are_distinct_and_sorted(beam: int) -> None:
-    model, source = new_model(6), padded_source(LENGTHS)
-    for actual in beam_search(model, source, GenerationConfig(beam_size=beam), [6] * 6, FREE):
+    model, source = new_model(6), new_source(LENGTHS)
+    for actual in beam_search(model, source, GenerationConfig(beam_size=beam), [6] * 6, NO_PREFIXES):
         assert actual
         assert len({(h.tokens, h.complete) for h in actual}) == len(actual)
         ranks = [(h.complete, h.score) for h in actual]
@@ -172,27 +172,27 @@ def test_hypotheses_are_distinct_and_sorted(beam: int) -> None:
 
 
 def test_beam_returns_beam_size_hypotheses() -> None:
-    model, source = new_model(6), padded_source(LENGTHS)
-    for actual in beam_search(model, source, GenerationConfig(beam_size=5), [6] * 6, FREE):
+    model, source = new_model(6), new_source(LENGTHS)
+    for actual in beam_search(model, source, GenerationConfig(beam_size=5), [6] * 6, NO_PREFIXES):
         assert len(actual) >= 5
 
 
 @pytest.mark.parametrize("beam", [1, 3])
-def test_prefixes_of_different_lengths(beam: int) -> None:
-    model, source = new_model(7), padded_source(LENGTHS)
+def test_beam_search_with_prefixes_of_different_lengths_keeps_them(beam: int) -> None:
+    model, source = new_model(7), new_source(LENGTHS)
     prefixes: list[tuple[int, ...]] = [(5, 5, 4), (), (3,), (6, 2), (2, 3, 4, 5, 6), ()]
     limits = [11, 6, 7, 5, 13, 6]
     config = GenerationConfig(beam_size=beam)
     actual = beam_search(model, source, config, limits, prefixes)
-    free = beam_search(model, source, config, limits, FREE)
+    without_prefixes = beam_search(model, source, config, limits, NO_PREFIXES)
     for row, (hypotheses, prefix) in enumerate(zip(actual, prefixes, strict=True)):
         assert all(h.tokens[: len(prefix)] == prefix for h in hypotheses)
         if not prefix:
-            same(hypotheses, free[row])
+            check_equal(hypotheses, without_prefixes[row])
         best = hypotheses[0]
         target = [*best.tokens, END] if best.complete else best.tokens
-        forced = model.score(source[row : row + 1], torch.tensor([target]))[0].tolist()
-        assert best.log_probabilities == pytest.approx(forced, abs=1e-5)
+        log_probabilities = model.score(source[row : row + 1], torch.tensor([target]))[0].tolist()
+        assert best.log_probabilities == pytest.approx(log_probabilities, abs=1e-5)
 
 
 def test_max_length_marks_incomplete_hypotheses() -> None:

@@ -12,7 +12,7 @@ from heedful.generation.constraints import NO_PROGRESS, Constraint, Constraints,
 from heedful.generation.search import search
 from heedful.tokenization.special_tokens import END, PAD
 from tests.generation.markov_model import MarkovChain, random_chain, sources
-from tests.generation.test_beam_search import FREE, LENGTHS, LIMITS, new_model, padded_source, same
+from tests.generation.test_beam_search import LENGTHS, LIMITS, NO_PREFIXES, check_equal, new_model, new_source
 
 TERMS: list[list[Constraint]] = [
     [((3,),)],
@@ -31,10 +31,10 @@ def contains(tokens: tuple[int, ...], constraints: list[Constraint]) -> bool:
     if not constraints:
         return True
     for spelling in constraints[0]:
-        for place in range(len(tokens) - len(spelling) + 1):
-            if tokens[place : place + len(spelling)] == spelling:
-                without = (*tokens[:place], -1, *tokens[place + len(spelling) :])
-                if contains(without, constraints[1:]):
+        for position in range(len(tokens) - len(spelling) + 1):
+            if tokens[position : position + len(spelling)] == spelling:
+                remaining_tokens = (*tokens[:position], -1, *tokens[position + len(spelling) :])
+                if contains(remaining_tokens, constraints[1:]):
                     return True
     return False
 
@@ -45,10 +45,10 @@ def test_constraint_progress_matches_brute_force(terms: list[Constraint]) -> Non
     for tokens in itertools.chain.from_iterable(itertools.product((2, 3, 4), repeat=length) for length in range(6)):
         progress, last = NO_PROGRESS, PAD
         for token in tokens:
-            helps = token in tracker.useful_tokens(progress, last)
+            is_useful = token in tracker.useful_tokens(progress, last)
             before = tracker.token_progress(progress)
             progress, last = tracker.advance(progress, last, token), token
-            assert tracker.token_progress(progress) <= before or helps
+            assert tracker.token_progress(progress) <= before or is_useful
         assert (tracker.count_missing(progress) == 0) == contains(tokens, terms)
         assert tracker.count_missing(progress) or tracker.token_progress(progress) == tracker.total_tokens
 
@@ -56,36 +56,36 @@ def test_constraint_progress_matches_brute_force(terms: list[Constraint]) -> Non
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 @pytest.mark.parametrize("terms", TERMS)
 def test_wide_constrained_beam_finds_the_best_with_terms(terms: list[Constraint], alpha: float) -> None:
-    model, source = new_model(1, vocabulary=5), padded_source([5, 3], 5)
-    every = [tokens for tokens in random_chain(0, 1, 5).complete_outputs(limit=5) if contains(tokens, terms)]
+    model, source = new_model(1, vocabulary=5), new_source([5, 3], 5)
+    outputs = [tokens for tokens in random_chain(0, 1, 5).complete_outputs(limit=5) if contains(tokens, terms)]
     config = GenerationConfig(length_penalty=alpha).model_copy(
         update={"beam_size": 400}
     )  # every bank can hold all hypotheses
     actual = constrained_search(model, source, config, [5, 5], [(), ()], Constraints([terms, terms]))
     for row in range(2):
         scores = {}
-        for tokens in every:
-            gained = model.score(source[row : row + 1], torch.tensor([[*tokens, END]]))
-            scores[tokens] = sum(gained[0].tolist()) / length_penalty(len(tokens) + 1, alpha)
-        best = max(every, key=lambda tokens: scores[tokens])
+        for tokens in outputs:
+            log_probabilities = model.score(source[row : row + 1], torch.tensor([[*tokens, END]]))
+            scores[tokens] = sum(log_probabilities[0].tolist()) / length_penalty(len(tokens) + 1, alpha)
+        best = max(outputs, key=lambda tokens: scores[tokens])
         assert actual[row][0].tokens == best
         assert actual[row][0].score == pytest.approx(scores[best], abs=1e-5)
-        assert all(contains(each.tokens, terms) for each in actual[row] if each.complete)
+        assert all(contains(hypothesis.tokens, terms) for hypothesis in actual[row] if hypothesis.complete)
 
 
 @pytest.mark.parametrize("beam", [1, 2, 4])
 def test_constrained_search_without_terms_is_beam_search(beam: int) -> None:
-    model, source = new_model(5), padded_source(LENGTHS)
+    model, source = new_model(5), new_source(LENGTHS)
     config = GenerationConfig(beam_size=beam)
-    free = beam_search(model, source, config, LIMITS, FREE)
-    ours = constrained_search(model, source, config, LIMITS, FREE, Constraints([()] * 6))
-    for mine, other in zip(ours, free, strict=True):
-        same(mine, other)
+    expected = beam_search(model, source, config, LIMITS, NO_PREFIXES)
+    ours = constrained_search(model, source, config, LIMITS, NO_PREFIXES, Constraints([()] * 6))
+    for constrained, unconstrained in zip(ours, expected, strict=True):
+        check_equal(constrained, unconstrained)
 
 
 @pytest.mark.parametrize("beam", [1, 3])
 def test_constrained_search_batch_changes_nothing_and_has_all_terms(beam: int) -> None:
-    model, source = new_model(6), padded_source(LENGTHS)
+    model, source = new_model(6), new_source(LENGTHS)
     terms: list[list[Constraint]] = [
         [((6, 5),)],
         [],
@@ -100,12 +100,12 @@ def test_constrained_search_batch_changes_nothing_and_has_all_terms(beam: int) -
         alone = search(
             model, source[row : row + 1, :length], config, max_lengths=limits[:1], constraints=Constraints([terms[row]])
         )
-        same(alone[0], together[row])
+        check_equal(alone[0], together[row])
         best = together[row][0]
         assert contains(best.tokens, terms[row])
         target = [*best.tokens, END] if best.complete else best.tokens
-        forced = model.score(source[row : row + 1], torch.tensor([target]))[0].tolist()
-        assert best.log_probabilities == pytest.approx(forced, abs=1e-5)
+        log_probabilities = model.score(source[row : row + 1], torch.tensor([target]))[0].tolist()
+        assert best.log_probabilities == pytest.approx(log_probabilities, abs=1e-5)
 
 
 def test_constrained_search_generates_improbable_terms() -> None:
@@ -121,15 +121,15 @@ def test_constrained_search_generates_improbable_terms() -> None:
 
 def test_constrained_search_short_max_length_gives_most_terms_incomplete() -> None:
     terms: list[Constraint] = [((4,),), ((3, 3, 3),), ((2,),)]
-    chain = random_chain(3, chains=1, words=5)
+    chain = random_chain(3, chains=1, vocabulary=5)
     best = search(chain, sources([0]), GenerationConfig(), max_lengths=[3], constraints=Constraints([terms]))[0][0]
     assert not best.complete
     assert {2, 4} <= set(best.tokens)
 
 
-def test_constrained_search_with_prefixes() -> None:
-    """A term in the prefix counts."""
-    model, source = new_model(7), padded_source([5, 4])
+def test_constrained_search_counts_terms_in_prefix() -> None:
+    """A term in the prefix need not occur again."""
+    model, source = new_model(7), new_source([5, 4])
     actual = search(
         model,
         source,
@@ -138,8 +138,8 @@ def test_constrained_search_with_prefixes() -> None:
         prefixes=[(5, 3, 4), (2,)],
         constraints=Constraints([[((3, 4),)], [((6,),)]]),
     )
-    free = search(model, source[:1], GenerationConfig(), max_lengths=[9], prefixes=[(5, 3, 4)])
-    assert actual[0][0].tokens == free[0][0].tokens
+    unconstrained = search(model, source[:1], GenerationConfig(), max_lengths=[9], prefixes=[(5, 3, 4)])
+    assert actual[0][0].tokens == unconstrained[0][0].tokens
     assert actual[1][0].tokens[0] == 2
     assert 6 in actual[1][0].tokens
 
@@ -147,23 +147,23 @@ def test_constrained_search_with_prefixes() -> None:
 def test_constraint_does_not_match_inside_a_longer_word() -> None:
     """6 continues the word before it, so 3 6 is not the word 3, and 6 cannot start a term after 3."""
 
-    def joined(before: int, after: int) -> bool:
+    def continues_word(before: int, after: int) -> bool:
         return after == 6 and before != PAD
 
-    tracker = ConstraintTracker([((3,),)], joined)
-    written = tracker.advance(NO_PROGRESS, PAD, 3)
-    assert tracker.count_missing(written) == 0
-    longer = tracker.advance(written, 3, 6)
-    assert tracker.count_missing(longer) == 1
-    assert tracker.count_missing(tracker.advance(written, 3, 2)) == 0
-    suffix = ConstraintTracker([((6,),)], joined)
+    tracker = ConstraintTracker([((3,),)], continues_word)
+    progress = tracker.advance(NO_PROGRESS, PAD, 3)
+    assert tracker.count_missing(progress) == 0
+    longer_word_progress = tracker.advance(progress, 3, 6)
+    assert tracker.count_missing(longer_word_progress) == 1
+    assert tracker.count_missing(tracker.advance(progress, 3, 2)) == 0
+    suffix = ConstraintTracker([((6,),)], continues_word)
     assert suffix.useful_tokens(NO_PROGRESS, 2) == set()
     assert suffix.count_missing(suffix.advance(NO_PROGRESS, PAD, 6)) == 0
 
 
 def test_constrained_search_many_terms_limit_the_beam() -> None:
     """More banks than slots: adjacent banks share one, and the search still finds all terms."""
-    model, source = new_model(8, vocabulary=11), padded_source([6], 11)
+    model, source = new_model(8, vocabulary=11), new_source([6], 11)
     terms: list[Constraint] = [((2 + number % 9,),) for number in range(72)]
     best = search(model, source, GenerationConfig(), max_lengths=[99], constraints=Constraints([terms]))[0][0]
     assert all(best.tokens.count(2 + word) >= 8 for word in range(9))

@@ -1,4 +1,4 @@
-"""Scores by hand."""
+"""Scores of hypotheses, computed by hand."""
 
 import math
 
@@ -19,7 +19,7 @@ from heedful.generation.decoder_protocol import new_hypothesis
         (1, 0.0, 1.0),
     ],
 )
-def test_length_penalty(length: int, alpha: float, expected: float) -> None:
+def test_length_penalty_by_hand(length: int, alpha: float, expected: float) -> None:
     assert length_penalty(length, alpha) == pytest.approx(expected, abs=5e-7)
 
 
@@ -29,7 +29,7 @@ def test_length_penalty_grows_with_length() -> None:
 
 
 def test_score_by_hand() -> None:
-    # Six words and END: seven log-probabilities, and (12 / 6) ^ 1 = 2.
+    # Six tokens and END: seven log-probabilities, and (12 / 6) ^ 1 = 2.
     history = [math.log(p) for p in (0.5, 0.25, 0.5, 1.0, 0.5, 0.5, 0.25)]
     hypothesis = new_hypothesis(
         [3, 4, 5, 6, 7, 8], history, penalty=lambda length: length_penalty(length, 1.0), complete=True

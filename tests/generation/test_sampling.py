@@ -20,12 +20,12 @@ from heedful.generation.sampling import (
 from heedful.tokenization.special_tokens import END, PAD
 from tests.generation.markov_model import MarkovChain, random_chain, sources
 
-CHAINS = random_chain(1, chains=5, words=7, contrast=1.0)
-FREE: list[tuple[int, ...]] = [()] * 5
+CHAINS = random_chain(1, chains=5, vocabulary=7, contrast=1.0)
+NO_PREFIXES: list[tuple[int, ...]] = [()] * 5
 LIMITS = [11, 3, 7, 13, 5]
 
 
-def sampling(**settings: object) -> GenerationConfig:
+def sampling_config(**settings: object) -> GenerationConfig:
     return GenerationConfig.from_settings({"method": "sample", **settings})
 
 
@@ -34,7 +34,7 @@ def sampling(**settings: object) -> GenerationConfig:
 
 def test_greedy_search_takes_the_most_probable_token() -> None:
     for number, hypothesis in enumerate(
-        greedy_search(CHAINS, sources([0, 1, 2, 3, 4]), GenerationConfig(beam_size=1), LIMITS, FREE)
+        greedy_search(CHAINS, sources([0, 1, 2, 3, 4]), GenerationConfig(beam_size=1), LIMITS, NO_PREFIXES)
     ):
         expected, last = [], PAD
         while len(expected) < LIMITS[number] and last != END:
@@ -49,40 +49,44 @@ def test_greedy_search_takes_the_most_probable_token() -> None:
 @pytest.mark.parametrize("settings", [{"top_k": 1}, {"top_p": 1e-6}, {"temperature": 1e-4}])
 def test_sample_top_k_one_is_greedy(settings: dict[str, float]) -> None:
     source = sources([0, 1, 2, 3, 4])
-    drawn = sample(CHAINS, source, sampling(**settings, seed=5), LIMITS, FREE)
-    assert [actual[0] for actual in drawn] == greedy_search(CHAINS, source, GenerationConfig(beam_size=1), LIMITS, FREE)
+    samples = sample(CHAINS, source, sampling_config(**settings, seed=5), LIMITS, NO_PREFIXES)
+    assert [actual[0] for actual in samples] == greedy_search(
+        CHAINS, source, GenerationConfig(beam_size=1), LIMITS, NO_PREFIXES
+    )
 
 
 # ---- seeds
 
 
-def test_sample_same_seed_same_samples() -> None:
-    def drawn(seed: int) -> list[object]:
-        return sample(CHAINS, sources([0, 1, 2, 3, 4]), sampling(seed=seed, n_best=3), LIMITS, FREE)
+def test_sample_same_seed_gives_same_samples() -> None:
+    def draw_samples(seed: int) -> list[object]:
+        return sample(CHAINS, sources([0, 1, 2, 3, 4]), sampling_config(seed=seed, n_best=3), LIMITS, NO_PREFIXES)
 
-    assert drawn(3) == drawn(3)
-    assert drawn(3) != drawn(4)
+    assert draw_samples(3) == draw_samples(3)
+    assert draw_samples(3) != draw_samples(4)
 
 
 def test_sample_is_independent_of_the_batch() -> None:
-    config = sampling(seed=7, n_best=3)
-    together = sample(CHAINS, sources([0, 1, 2, 3, 4]), config, LIMITS, FREE)
+    config = sampling_config(seed=7, n_best=3)
+    together = sample(CHAINS, sources([0, 1, 2, 3, 4]), config, LIMITS, NO_PREFIXES)
     order = [3, 0, 4, 1, 2]
-    shuffled = sample(CHAINS, sources(order), config, [LIMITS[row] for row in order], FREE)
-    assert shuffled == [together[row] for row in order]
+    reordered = sample(CHAINS, sources(order), config, [LIMITS[row] for row in order], NO_PREFIXES)
+    assert reordered == [together[row] for row in order]
     for row in range(5):
         assert sample(CHAINS, sources([row]), config, [LIMITS[row]], [()]) == [together[row]]
 
 
 def test_sample_larger_n_best_keeps_the_first_samples() -> None:
-    three, seven = (sample(CHAINS, sources([2]), sampling(seed=1, n_best=count), [9], [()])[0] for count in (3, 7))
-    assert len(three) == 3
-    assert len(seven) == 7
-    assert not Counter(h.tokens for h in three) - Counter(h.tokens for h in seven)
+    three_samples, seven_samples = (
+        sample(CHAINS, sources([2]), sampling_config(seed=1, n_best=count), [9], [()])[0] for count in (3, 7)
+    )
+    assert len(three_samples) == 3
+    assert len(seven_samples) == 7
+    assert not Counter(h.tokens for h in three_samples) - Counter(h.tokens for h in seven_samples)
 
 
 def test_sample_results_differ_and_are_sorted() -> None:
-    for actual in sample(CHAINS, sources([0, 1, 2, 3, 4]), sampling(n_best=11), LIMITS, FREE):
+    for actual in sample(CHAINS, sources([0, 1, 2, 3, 4]), sampling_config(n_best=11), LIMITS, NO_PREFIXES):
         assert len({hypothesis.tokens for hypothesis in actual}) > 1
         scores = [hypothesis.score for hypothesis in actual]
         assert scores == sorted(scores, reverse=True)
@@ -101,7 +105,7 @@ TABLE = torch.tensor(
     [
         [
             [0, 0.1, 0.2, 0.3, 0.4],
-            [0, 1.0, 0.0, 0.0, 0.0],  # never reached: END has no next word
+            [0, 1.0, 0.0, 0.0, 0.0],  # never reached: nothing follows END
             [0, 0.5, 0.1, 0.4, 0.0],
             [0, 0.3, 0.3, 0.2, 0.2],
             [0, 0.6, 0.0, 0.2, 0.2],
@@ -111,42 +115,42 @@ TABLE = torch.tensor(
 )
 
 
-def drawn_words(draws: int, **settings: object) -> dict[int, Counter[int]]:
-    """How often each token followed each other one, in ``draws`` hundreds of outputs."""
-    followers: dict[int, Counter[int]] = {word: Counter() for word in range(5)}
+def count_transitions(draws: int, **settings: object) -> dict[int, Counter[int]]:
+    """How often each token follows each other token, in ``draws`` hundreds of outputs."""
+    transitions: dict[int, Counter[int]] = {token: Counter() for token in range(5)}
     for seed in range(draws):
-        config = sampling(n_best=100, seed=seed, **settings)
+        config = sampling_config(n_best=100, seed=seed, **settings)
         for hypothesis in sample(MarkovChain(TABLE), sources([0]), config, [50], [()])[0]:
             last = PAD
             for token in (*hypothesis.tokens, END):
-                followers[last][token] += 1
+                transitions[last][token] += 1
                 last = token
-    return followers
+    return transitions
 
 
 def test_sample_frequencies_match_probabilities() -> None:
-    followers = drawn_words(20)
-    assert sum(followers[PAD].values()) == 2000
-    for word in (PAD, 2, 3, 4):
-        # 3 degrees of freedom at most: beyond 25 once in 60,000 times.
-        assert chi_square(followers[word], TABLE[0, word].tolist()) < 25
+    transitions = count_transitions(20)
+    assert sum(transitions[PAD].values()) == 2000
+    for token in (PAD, 2, 3, 4):
+        # At most 3 degrees of freedom: exceeds 25 once in 60,000 times.
+        assert chi_square(transitions[token], TABLE[0, token].tolist()) < 25
 
 
 def test_sample_temperature_changes_probabilities() -> None:
-    followers = drawn_words(20, temperature=0.5)
+    transitions = count_transitions(20, temperature=0.5)
     squared = TABLE[0, PAD] ** 2  # 1 / temperature is the power
-    assert chi_square(followers[PAD], (squared / squared.sum()).tolist()) < 25
-    assert chi_square(followers[PAD], TABLE[0, PAD].tolist()) > 100
+    assert chi_square(transitions[PAD], (squared / squared.sum()).tolist()) < 25
+    assert chi_square(transitions[PAD], TABLE[0, PAD].tolist()) > 100
 
 
 def test_sample_top_k_uses_only_k_tokens() -> None:
-    followers = drawn_words(20, top_k=2)
-    assert chi_square(followers[PAD], [0, 0, 0, 3 / 7, 4 / 7]) < 25
+    transitions = count_transitions(20, top_k=2)
+    assert chi_square(transitions[PAD], [0, 0, 0, 3 / 7, 4 / 7]) < 25
 
 
 def test_sample_log_probabilities_are_the_models() -> None:
     """Filters and temperature affect what is sampled, not its log-probability."""
-    config = sampling(temperature=0.7, top_k=2, n_best=5)
+    config = sampling_config(temperature=0.7, top_k=2, n_best=5)
     for hypothesis in sample(CHAINS, sources([3]), config, [9], [()])[0]:
         history = CHAINS.history(3, hypothesis.tokens, hypothesis.complete)
         assert hypothesis.log_probabilities == pytest.approx(history, abs=1e-12)
@@ -155,9 +159,9 @@ def test_sample_log_probabilities_are_the_models() -> None:
 # ---- top-k and top-p, by hand
 
 
-def kept(probabilities: list[float], **settings: object) -> list[int]:
+def list_unfiltered(probabilities: list[float], **settings: object) -> list[int]:
     scores = torch.tensor([probabilities, [0.2] * 5]).log()
-    return (filter_top_k_top_p(scores, sampling(**settings))[0] > -torch.inf).nonzero().flatten().tolist()
+    return (filter_top_k_top_p(scores, sampling_config(**settings))[0] > -torch.inf).nonzero().flatten().tolist()
 
 
 @pytest.mark.parametrize(
@@ -174,18 +178,18 @@ def kept(probabilities: list[float], **settings: object) -> list[int]:
         ({"top_p": 0.71}, [0, 2, 4]),
         ({"top_p": 0.96}, [0, 1, 2, 3, 4]),
         ({"top_p": 1.0}, [0, 1, 2, 3, 4]),
-        # Among the two most probable, 0.4 is 4 / 7 of the total: more than a half, less than 0.6.
+        # Of the two most probable tokens, 0.4 is 4 / 7 of the total: more than 0.5, less than 0.6.
         ({"top_k": 2, "top_p": 0.5}, [2]),
         ({"top_k": 2, "top_p": 0.6}, [0, 2]),
     ],
 )
 def test_filter_top_k_top_p_by_hand(settings: dict[str, float], expected: list[int]) -> None:
-    assert kept([0.3, 0.05, 0.4, 0.05, 0.2], **settings) == expected
+    assert list_unfiltered([0.3, 0.05, 0.4, 0.05, 0.2], **settings) == expected
 
 
 def test_filter_top_k_top_p_keeps_scores() -> None:
     scores = torch.tensor([[0.3, 0.05, 0.4, 0.05, 0.2]]).log()
-    result = filter_top_k_top_p(scores, sampling(top_k=3, top_p=0.8))
+    result = filter_top_k_top_p(scores, sampling_config(top_k=3, top_p=0.8))
     assert torch.equal(result[0, [0, 2, 4]], scores[0, [0, 2, 4]])
 
 
@@ -208,7 +212,7 @@ def test_generate_tokens_yields_one_token_per_active_sentence() -> None:
 
 
 def test_generate_tokens_can_be_stopped() -> None:
-    steps = generate_tokens(CHAINS, sources([0, 1, 2, 3, 4]), LIMITS, FREE, choose_most_probable)
+    steps = generate_tokens(CHAINS, sources([0, 1, 2, 3, 4]), LIMITS, NO_PREFIXES, choose_most_probable)
     assert len(next(steps)) == 5
     assert not torch.is_inference_mode_enabled()
     steps.close()
@@ -216,19 +220,19 @@ def test_generate_tokens_can_be_stopped() -> None:
 
 def test_prefixes_come_first_with_their_log_probabilities() -> None:
     prefixes = [(3, 2), (), (4,)]
-    for choose in (choose_most_probable, new_sampler(sampling(seed=2), sources([0, 1, 2]))):
-        written = generate_tokens(CHAINS, sources([0, 1, 2]), [9, 9, 9], prefixes, choose)
+    for choose in (choose_most_probable, new_sampler(sampling_config(seed=2), sources([0, 1, 2]))):
+        steps = generate_tokens(CHAINS, sources([0, 1, 2]), [9, 9, 9], prefixes, choose)
         tokens: list[list[int]] = [[], [], []]
-        gained: list[list[float]] = [[], [], []]
-        for step in written:
+        log_probabilities: list[list[float]] = [[], [], []]
+        for step in steps:
             for sentence, token, log_probability in step:
                 tokens[sentence].append(token)
-                gained[sentence].append(log_probability)
+                log_probabilities[sentence].append(log_probability)
         for number, prefix in enumerate(prefixes):
             assert tuple(tokens[number][: len(prefix)]) == prefix
-            words = tuple(token for token in tokens[number] if token != END)
-            history = CHAINS.history(number, words, END in tokens[number])
-            assert gained[number] == pytest.approx(history, abs=1e-12)
+            output = tuple(token for token in tokens[number] if token != END)
+            history = CHAINS.history(number, output, END in tokens[number])
+            assert log_probabilities[number] == pytest.approx(history, abs=1e-12)
 
 
 def test_max_length_truncates_and_marks_incomplete() -> None:
@@ -243,6 +247,6 @@ def test_sample_sentences_use_separate_streams() -> None:
     """The same chain from different sources: samples do not share tokens at the same position."""
     source = sources([0]).repeat(40, 2)
     source[:, 1] = torch.arange(40) + END + 1
-    actual = sample(MarkovChain(TABLE), source, sampling(), [50] * 40, [()] * 40)
+    actual = sample(MarkovChain(TABLE), source, sampling_config(), [50] * 40, [()] * 40)
     first = Counter((*hypotheses[0].tokens, END)[0] for hypotheses in actual)
     assert len(first) == 4

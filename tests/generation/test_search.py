@@ -11,9 +11,9 @@ from heedful.generation.search import max_output_lengths, search
 from heedful.tokenization.special_tokens import END, PAD
 from tests.generation.markov_model import random_chain, sources
 
-CHAINS = random_chain(1, chains=3, words=7, contrast=1.0)
+CHAINS = random_chain(1, chains=3, vocabulary=7, contrast=1.0)
 SOURCE = sources([0, 1, 2])
-FREE: list[tuple[int, ...]] = [()] * 3
+NO_PREFIXES: list[tuple[int, ...]] = [()] * 3
 
 
 def test_max_output_lengths_add_the_offset() -> None:
@@ -24,7 +24,7 @@ def test_max_output_lengths_add_the_offset() -> None:
 
 def test_search_beam_size_one_is_greedy() -> None:
     config = GenerationConfig(beam_size=1)
-    expected = greedy_search(CHAINS, SOURCE, config, [9] * 3, FREE)
+    expected = greedy_search(CHAINS, SOURCE, config, [9] * 3, NO_PREFIXES)
     assert search(CHAINS, SOURCE, config, max_lengths=[9] * 3) == [[best] for best in expected]
 
 
@@ -33,13 +33,13 @@ def test_search_returns_n_best(n_best: int) -> None:
     config = GenerationConfig(beam_size=5, n_best=n_best)
     actual = search(CHAINS, SOURCE, config, max_lengths=[9] * 3)
     assert [len(hypotheses) for hypotheses in actual] == [n_best] * 3
-    whole = beam_search(CHAINS, SOURCE, config, [9] * 3, FREE)
-    assert actual == [hypotheses[:n_best] for hypotheses in whole]
+    beam = beam_search(CHAINS, SOURCE, config, [9] * 3, NO_PREFIXES)
+    assert actual == [hypotheses[:n_best] for hypotheses in beam]
 
 
 def test_search_method_sample_samples() -> None:
     config = GenerationConfig(method="sample", n_best=7, beam_size=1, seed=3)
-    assert search(CHAINS, SOURCE, config, max_lengths=[9] * 3) == sample(CHAINS, SOURCE, config, [9] * 3, FREE)
+    assert search(CHAINS, SOURCE, config, max_lengths=[9] * 3) == sample(CHAINS, SOURCE, config, [9] * 3, NO_PREFIXES)
 
 
 @pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 3}, {"method": "sample"}])
@@ -55,7 +55,7 @@ def test_search_prefix_beyond_max_length_allows_one_more_token(settings: dict[st
 
 def test_search_without_max_lengths_computes_them() -> None:
     """Chains that never end reach source length + max_length_offset, per sentence."""
-    endless = random_chain(2, chains=5, words=5)
+    endless = random_chain(2, chains=5, vocabulary=5)
     endless.log_probabilities[..., END] = -torch.inf
     source = torch.tensor([[4, 3, 3, END], [4, END, PAD, PAD]])
     for beam in (1, 3):

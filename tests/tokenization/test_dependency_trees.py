@@ -61,13 +61,13 @@ def test_encode_sources_tokens_share_word_and_head(model_type: str) -> None:
     tokenizer = train_tokenizer(model_type)
     [ids, plain] = encode_sources(tokenizer, [f"{SENTENCE}\t{HEADS}", SENTENCE])
     assert unpack_token_ids(ids) == plain == tokenizer.encode(SENTENCE)
-    words: dict[int, list[int]] = {}
+    token_ids_by_word: dict[int, list[int]] = {}
     for packed_id in ids:
         token_id, word, head = unpack_tokens(packed_id)
-        words.setdefault(word, []).append(token_id)
+        token_ids_by_word.setdefault(word, []).append(token_id)
         assert head == [2, 4, 4, 0][word - 1]
-    assert [tokenizer.decode(token_ids).strip() for token_ids in words.values()] == SENTENCE.split(" ")
-    assert list(words) == [1, 2, 3, 4]
+    assert [tokenizer.decode(token_ids).strip() for token_ids in token_ids_by_word.values()] == SENTENCE.split(" ")
+    assert list(token_ids_by_word) == [1, 2, 3, 4]
 
 
 def test_encode_sources_invalid_heads_raise() -> None:
@@ -88,8 +88,8 @@ def test_bpe_dropout_keeps_word_and_head() -> None:
     variants = [dropout(ids, random) for _ in range(20)]
     assert len({len(packed_ids) for packed_ids in variants}) > 3
     for packed_ids in variants:
-        words: dict[tuple[int, int], list[int]] = {}
+        token_ids_by_word: dict[tuple[int, int], list[int]] = {}
         for token_id, word, head in map(unpack_tokens, packed_ids):
-            words.setdefault((word, head), []).append(token_id)
-        assert list(words) == [(1, 2), (2, 4), (3, 4), (4, 0)]
-        assert [tokenizer.decode(token_ids).strip() for token_ids in words.values()] == SENTENCE.split(" ")
+            token_ids_by_word.setdefault((word, head), []).append(token_id)
+        assert list(token_ids_by_word) == [(1, 2), (2, 4), (3, 4), (4, 0)]
+        assert [tokenizer.decode(token_ids).strip() for token_ids in token_ids_by_word.values()] == SENTENCE.split(" ")

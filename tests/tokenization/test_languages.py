@@ -9,8 +9,6 @@ from heedful.errors import HeedfulError
 from heedful.tokenization import languages
 from heedful.tokenization.languages import Detection, detect_languages, language_name
 
-pytest.importorskip("py3langid")
-
 SENTENCES = {
     "en": "The weather is nice today and we are going to the park.",
     "de": "Das Wetter ist heute schön und wir gehen in den Park.",
@@ -61,15 +59,15 @@ def test_detect_languages_unknown_candidates_have_zero_confidence() -> None:
 
 
 def test_detect_languages_missing_library_raises_with_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
+    original_import = builtins.__import__
 
-    def no_detector(name: str, *rest: Any, **named: Any) -> Any:
+    def import_without_detector(name: str, *args: Any, **options: Any) -> Any:
         if name.startswith("py3langid"):
             raise ImportError(name)
-        return real(name, *rest, **named)
+        return original_import(name, *args, **options)
 
     languages._load_identifier.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", no_detector)
+    monkeypatch.setattr(builtins, "__import__", import_without_detector)
     with pytest.raises(HeedfulError) as caught:
         detect_languages("hello")
     assert caught.value.hint == "pip install 'heedful[serve]'"

@@ -11,7 +11,7 @@ from heedful.tokenization.sentence_splitter import TextSegment, split_sentences,
 TEXTS = st.text(st.one_of(st.sampled_from("ab .,!?。\n\r\"'́\u200d3 ，"), st.characters()), max_size=80)
 
 
-def joined(segments: list[TextSegment]) -> str:
+def join_segments(segments: list[TextSegment]) -> str:
     return "".join(segment.text + segment.separator for segment in segments)
 
 
@@ -21,8 +21,8 @@ def sentences(text: str) -> list[str]:
 
 @given(TEXTS, st.integers(0, 30))
 def test_split_text_joined_segments_are_the_text(text: str, limit: int) -> None:
-    assert joined(split_text(text, lambda part: len(part) <= limit)) == text
-    assert joined(split_sentences(text)) == text
+    assert join_segments(split_text(text, lambda part: len(part) <= limit)) == text
+    assert join_segments(split_sentences(text)) == text
 
 
 @given(TEXTS, st.integers(1, 30))
@@ -86,5 +86,5 @@ def test_split_text_of_long_text_needs_few_checks(unit: str) -> None:
         return len(part) <= 400
 
     text = "x" + unit * (200_000 // len(unit)) + "x"
-    assert joined(split_text(text, fits)) == text
+    assert join_segments(split_text(text, fits)) == text
     assert checked_characters < 25 * len(text)

@@ -78,26 +78,28 @@ def test_encode_matches_sentencepiece_library(text: str, byte_fallback: bool) ->
 def test_char_spans_match_decoded_text(text: str, byte_fallback: bool) -> None:
     tokenizer = new_tokenizer(byte_fallback=byte_fallback)
     ids = tokenizer.encode(text)
-    decoded, spans = tokenizer.decode(ids), tokenizer.char_spans(ids)
+    decoded_text, spans = tokenizer.decode(ids), tokenizer.char_spans(ids)
     for token_id, span in zip(ids, spans, strict=True):
         assert (span is None) == (token_id == UNK)
         if span:
-            assert 0 <= span[0] <= span[1] <= len(decoded)
+            assert 0 <= span[0] <= span[1] <= len(decoded_text)
             subword = tokenizer.ids_to_tokens([token_id])[0].strip("▁")
             if not subword.startswith("<0x"):
-                assert decoded[span[0] : span[1]] == subword.replace("▁", " ")
+                assert decoded_text[span[0] : span[1]] == subword.replace("▁", " ")
 
 
 def test_align_to_words_normalized_text_keeps_words() -> None:
     tokenizer = new_tokenizer()
     words = ["naïve", "ﬁne", "…", "猫猫", "dog"]
     ids = tokenizer.encode(" ".join(words))
-    joined: dict[int, str] = {}
+    subwords_by_word: dict[int, str] = {}
     for token_id, word in zip(ids, tokenizer.align_to_words(ids, words), strict=True):
-        joined[word] = joined.get(word, "") + tokenizer.ids_to_tokens([token_id])[0].replace("▁", "")
-    assert joined == {0: "na<unk>ve", 1: "fine", 2: "...", 3: "<unk>", 4: "dog"}
-    written = [*ids[:3], *ids[4:]]  # not the text of the words
-    assert len(tokenizer.align_to_words(written, words)) == len(written)
+        subwords_by_word[word] = subwords_by_word.get(word, "") + tokenizer.ids_to_tokens([token_id])[0].replace(
+            "▁", ""
+        )
+    assert subwords_by_word == {0: "na<unk>ve", 1: "fine", 2: "...", 3: "<unk>", 4: "dog"}
+    other_ids = [*ids[:3], *ids[4:]]  # not the text of the words
+    assert len(tokenizer.align_to_words(other_ids, words)) == len(other_ids)
 
 
 def test_encode_accepts_tags_and_typed_tags() -> None:
@@ -115,13 +117,13 @@ def test_encode_accepts_tags_and_typed_tags() -> None:
 
 
 def test_save_writes_models_beside_tokenizer_file(tmp_path: Path) -> None:
-    one, other = new_tokenizer(), new_tokenizer(tags=())
-    PairTokenizer(one, other, TokenizerConfig(), ("en", "fr")).save(tmp_path / "tokenizer.json")
-    again = PairTokenizer.load(tmp_path / "tokenizer.json")
-    assert again.source.vocabulary == one.vocabulary
-    assert again.target.encode("The dog.") == other.encode("The dog.")
-    assert not again.joint
-    assert (tmp_path / "source.spm").read_bytes() == one.model
+    source, target = new_tokenizer(), new_tokenizer(tags=())
+    PairTokenizer(source, target, TokenizerConfig(), ("en", "fr")).save(tmp_path / "tokenizer.json")
+    loaded = PairTokenizer.load(tmp_path / "tokenizer.json")
+    assert loaded.source.vocabulary == source.vocabulary
+    assert loaded.target.encode("The dog.") == target.encode("The dog.")
+    assert not loaded.joint
+    assert (tmp_path / "source.spm").read_bytes() == source.model
     (tmp_path / "source.spm").write_bytes(model(byte_fallback=True))
     with pytest.raises(HeedfulError, match=r"source\.spm does not match"):
         PairTokenizer.load(tmp_path / "tokenizer.json")

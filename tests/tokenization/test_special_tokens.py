@@ -1,4 +1,4 @@
-"""Tags: only those added after cleaning count."""
+"""Tags: only tags that are added after cleaning are special tokens."""
 
 import pytest
 
@@ -11,13 +11,13 @@ from heedful.tokenization.vocabulary_training import learn_tokenizer
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a mat for the cat"] * 3
 
 
-def learned(kind: TokenizerType, *tags: str) -> Tokenizer:
-    return learn_tokenizer(TEXTS, TokenizerConfig(model_type=kind, vocab_size=320), tags)
+def train_tokenizer(model_type: TokenizerType, *tags: str) -> Tokenizer:
+    return learn_tokenizer(TEXTS, TokenizerConfig(model_type=model_type, vocab_size=320), tags)
 
 
-@pytest.mark.parametrize("kind", ["word", "character", "bpe", "unigram"])
-def test_encode_leading_tag_adds_one_id(kind: TokenizerType) -> None:
-    tokenizer = learned(kind, "de", "fr")
+@pytest.mark.parametrize("model_type", ["word", "character", "bpe", "unigram"])
+def test_encode_leading_tag_adds_one_id(model_type: TokenizerType) -> None:
+    tokenizer = train_tokenizer(model_type, "de", "fr")
     plain = tokenizer.encode("the cat")
     assert tokenizer.encode(add_tags("the cat", "fr")) == [tokenizer.tag_id("fr"), *plain]
     assert tokenizer.encode_batch([add_tags("the cat", "fr", "de"), "the cat"]) == [
@@ -28,22 +28,22 @@ def test_encode_leading_tag_adds_one_id(kind: TokenizerType) -> None:
 
 
 def test_encode_inner_tag_separates_words() -> None:
-    tokenizer = learned("bpe", "term")
+    tokenizer = train_tokenizer("bpe", "term")
     ids = tokenizer.encode(f"the {format_tag('term')} cat sat")
     assert ids == [*tokenizer.encode("the"), tokenizer.tag_id("term"), *tokenizer.encode("cat sat")]
 
 
 def test_train_ignores_tags() -> None:
-    marked = learn_tokenizer([add_tags(text, "fr") for text in TEXTS], TokenizerConfig(vocab_size=320), ["fr"])
-    assert marked.vocabulary == learned("bpe", "fr").vocabulary
+    tokenizer = learn_tokenizer([add_tags(text, "fr") for text in TEXTS], TokenizerConfig(vocab_size=320), ["fr"])
+    assert tokenizer.vocabulary == train_tokenizer("bpe", "fr").vocabulary
 
 
 def test_encode_unknown_tag_raises() -> None:
     with pytest.raises(HeedfulError, match="no tag for 'it'"):
-        learned("bpe", "fr").encode(add_tags("the cat", "it"))
+        train_tokenizer("bpe", "fr").encode(add_tags("the cat", "it"))
 
 
 def test_clean_sentence_removes_tags_of_user_text() -> None:
-    wicked = f"{TAG_OPEN}fr{TAG_CLOSE}the cat"
-    assert clean_sentence(wicked) == "frthe cat"
-    assert strip_tags(wicked) == "the cat"
+    user_text = f"{TAG_OPEN}fr{TAG_CLOSE}the cat"
+    assert clean_sentence(user_text) == "frthe cat"
+    assert strip_tags(user_text) == "the cat"

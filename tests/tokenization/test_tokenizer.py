@@ -1,7 +1,6 @@
 """Tokenizers: lossless, safe against injected specials, deterministic."""
 
 import json
-import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +15,7 @@ from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.special_tokens import END, PAD, UNK
 from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig, TokenizerType, Vocabulary
 from heedful.tokenization.vocabulary_training import learn_tokenizer
+from tests.scaling import check_nearly_linear
 
 MODEL_TYPES: tuple[TokenizerType, ...] = get_args(TokenizerType)
 CORPUS = [
@@ -30,7 +30,7 @@ TOKENIZERS = {
     model_type: learn_tokenizer(CORPUS, TokenizerConfig(model_type=model_type, vocab_size=450), ["fr", "pt-BR"])
     for model_type in MODEL_TYPES
 }
-NAMED = {
+UNUSUAL_TEXTS = {
     "empty": "",
     "blanks": "  two  spaces \t and\r\n lines \n",
     "arabic": "مرحبا بالعالم، كيف حالك؟",
@@ -65,7 +65,7 @@ def test_decode_any_encoded_text_is_the_text(model_type: TokenizerType, text: st
     assert all(token_id >= tokenizer.vocabulary.special_count for token_id in ids)
 
 
-@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED.keys())
+@pytest.mark.parametrize("text", UNUSUAL_TEXTS.values(), ids=UNUSUAL_TEXTS.keys())
 def test_encode_unusual_text_round_trips(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
@@ -82,8 +82,8 @@ def test_encode_unpaired_surrogate_becomes_replacement_character(tokenizer: Toke
 def test_decode_any_ids_works(ids: list[int]) -> None:
     tokenizer = TOKENIZERS["bpe"]
     tokenizer.decode(ids)
-    words = tokenizer.word_ids(ids)
-    assert all(after - before in (0, 1) for before, after in pairwise(words))
+    word_ids = tokenizer.word_ids(ids)
+    assert all(after - before in (0, 1) for before, after in pairwise(word_ids))
 
 
 def test_decode_omits_specials_and_tags(tokenizer: Tokenizer) -> None:
@@ -131,13 +131,13 @@ def test_ids_with_prefix_finds_matching_tokens(tokenizer: Tokenizer) -> None:
     assert tokenizer.ids_to_bytes([PAD, *ids, END]) == "▁the▁世".encode()
     for start in (b"", "▁".encode(), "世".encode()[:1]):
         matching_ids = tokenizer.ids_with_prefix(start)
-        spelled = {token_id: tokenizer.ids_to_bytes([token_id]) for token_id in range(tokenizer.vocab_size)}
-        assert matching_ids == [token_id for token_id, text in spelled.items() if text and text.startswith(start)]
+        bytes_by_id = {token_id: tokenizer.ids_to_bytes([token_id]) for token_id in range(tokenizer.vocab_size)}
+        assert matching_ids == [token_id for token_id, text in bytes_by_id.items() if text and text.startswith(start)]
         assert not {PAD, END, UNK, tokenizer.tag_id("fr")} & {*matching_ids}
     assert ids[0] in tokenizer.ids_with_prefix("▁".encode())
 
 
-@pytest.mark.parametrize("text", NAMED.values(), ids=NAMED)
+@pytest.mark.parametrize("text", UNUSUAL_TEXTS.values(), ids=UNUSUAL_TEXTS)
 def test_char_spans_cover_text_in_order(tokenizer: Tokenizer, text: str) -> None:
     """Spans are in order and cover all of the text except spaces; specials have none."""
     ids = tokenizer.encode(text)
@@ -146,14 +146,14 @@ def test_char_spans_cover_text_in_order(tokenizer: Tokenizer, text: str) -> None
     assert spans[0] is spans[-1] is None
     inside = [span for span in spans if span is not None]
     assert len(inside) == len(ids)
-    covered: set[int] = set()
+    covered_positions: set[int] = set()
     for (start, end), token in zip(inside, tokenizer.ids_to_tokens(ids), strict=True):
         assert 0 <= start <= end <= len(text)
-        covered |= set(range(start, end))
+        covered_positions |= set(range(start, end))
         if not token.startswith("<0x") and "\U0010fffd" not in token:  # not a byte or an escape
             assert text[start:end] == token.lstrip("▁").replace("▁", " ")
     assert all(one[0] <= other[0] for one, other in pairwise(inside))
-    assert all(text[position] == " " for position in range(len(text)) if position not in covered)
+    assert all(text[position] == " " for position in range(len(text)) if position not in covered_positions)
 
 
 def test_char_spans_bytes_share_character() -> None:
@@ -177,9 +177,9 @@ def test_char_spans_any_ids_cover_decoded_text(ids: list[int]) -> None:
         valid_ids = [token_id for token_id in ids if token_id < tokenizer.vocab_size]
         text = tokenizer.decode(valid_ids)
         spans = [span for span in tokenizer.char_spans(valid_ids) if span is not None]
-        covered = {position for start, end in spans for position in range(start, end)}
-        assert all(text[position] == " " for position in set(range(len(text))) - covered)
-        assert max(covered, default=-1) < len(text)
+        covered_positions = {position for start, end in spans for position in range(start, end)}
+        assert all(text[position] == " " for position in set(range(len(text))) - covered_positions)
+        assert max(covered_positions, default=-1) < len(text)
 
 
 def test_word_ids_count_words() -> None:
@@ -192,8 +192,8 @@ def test_train_small_alphabet_encodes_other_letters_as_bytes(tokenizer: Tokenize
     config = TokenizerConfig(model_type=tokenizer.model_type, vocab_size=400, max_alphabet=3)
     small = learn_tokenizer(["aaaxaaab aaaxaaab"] * 3, config)
     assert "<0x78>" in small.ids_to_tokens(small.encode("x"))
-    learned = small.vocabulary.tokens[small.vocabulary.first_subword_id :]
-    assert not any("aaaa" in token or "\n" in token for token in learned)
+    subwords = small.vocabulary.tokens[small.vocabulary.first_subword_id :]
+    assert not any("aaaa" in token or "\n" in token for token in subwords)
     assert small.decode(small.encode("xyz é")) == "xyz é"
 
 
@@ -239,12 +239,10 @@ def test_tokenizer_config_invalid_settings_raise() -> None:
 
 
 @pytest.mark.parametrize("unit", ["a", "the", "世", " ", "the ", ".", "a'", "\u0301", "\n", "1"])
-def test_encode_100_000_characters_is_fast(tokenizer: Tokenizer, unit: str) -> None:
+def test_encode_100_000_characters_takes_linear_time(tokenizer: Tokenizer, unit: str) -> None:
+    check_nearly_linear(lambda size: tokenizer.encode(unit * (size // len(unit))), 100_000)
     text = unit * (100_000 // len(unit))
-    start = time.perf_counter()
-    ids = tokenizer.encode(text)
-    assert time.perf_counter() - start < 3
-    assert tokenizer.decode(ids) == text
+    assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_vocabulary_as_json_round_trips(tokenizer: Tokenizer) -> None:
@@ -297,9 +295,9 @@ def test_pair_tokenizer_corrupt_file_raises(tmp_path: Path, change: dict[str, ob
 def test_pair_tokenizer_unreadable_file_raises(tmp_path: Path) -> None:
     with pytest.raises(HeedfulError, match="No such file"):
         PairTokenizer.load(tmp_path / "missing.json")
-    (tmp_path / "broken.json").write_bytes(b'{"format": 1, \xff')
+    (tmp_path / "corrupt.json").write_bytes(b'{"format": 1, \xff')
     with pytest.raises(HeedfulError, match="cannot read"):
-        PairTokenizer.load(tmp_path / "broken.json")
+        PairTokenizer.load(tmp_path / "corrupt.json")
     with pytest.raises(HeedfulError, match="cannot write"):
         PairTokenizer.train(pairs, TokenizerConfig()).save(tmp_path / "missing" / "tokenizer.json")
 

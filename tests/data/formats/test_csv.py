@@ -1,4 +1,4 @@
-"""CSV: delimiters, quotes, headers, encodings, and broken files."""
+"""CSV: delimiters, quotes, headers, encodings, and malformed files."""
 
 from pathlib import Path
 
@@ -14,7 +14,9 @@ TWO = [("Hello, you; there|now", "Hallo\nda"), ('say "x"', "sag")]
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
-def test_read_csv_spreadsheet_files(tmp_path: Path, delimiter: str, end: str, mark: str) -> None:
+def test_read_csv_with_any_delimiter_and_line_ending_gives_pairs(
+    tmp_path: Path, delimiter: str, end: str, mark: str
+) -> None:
     rows = [
         ["id", "source", "note", "target"],
         ["1", '"Hello, you; there|now"', "", '"Hallo\nda"'],
@@ -52,7 +54,7 @@ def test_read_csv_header_names_columns(
     assert detect_languages([path]) == detected
 
 
-def test_read_csv_excel_delimiter_line(tmp_path: Path) -> None:
+def test_read_csv_with_sep_line_uses_its_delimiter(tmp_path: Path) -> None:
     assert pairs(write(tmp_path / "x.csv", "sep=;\r\nsource;target\r\na,b;c\r\n")) == [("a,b", "c")]
 
 
@@ -73,7 +75,7 @@ def test_read_csv_unnamed_columns_raise_with_list(tmp_path: Path) -> None:
         pairs(write(tmp_path / "y.csv", "just text\n"))
 
 
-def test_read_csv_encodings(tmp_path: Path) -> None:
+def test_read_csv_in_other_encoding_raises_unless_configured(tmp_path: Path) -> None:
     text = "source;target\nsize;größer\nx;y\n"
     path = write(tmp_path / "x.csv", text.encode("cp1252"))
     with pytest.raises(HeedfulError, match="line 2: invalid utf-8") as caught:

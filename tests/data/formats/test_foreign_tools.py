@@ -1,6 +1,6 @@
-"""Files that gettext, translate-toolkit and LibreOffice write are read, and they read ours.
+"""Interoperability with gettext, translate-toolkit and LibreOffice: we read their files, and they read ours.
 
-Skipped where a program is missing, unless HEEDFUL_TOOLS_REQUIRED is set.
+Tests are skipped if a program is not installed; with HEEDFUL_TOOLS_REQUIRED set, they fail instead.
 """
 
 import os
@@ -31,23 +31,23 @@ LONG = 'A text that is so long that the tool has to write it in more than one li
 
 
 def program(name: str) -> str:
-    """The program's path: on the way, or installed beside this Python."""
+    """Path of a program on PATH or in the folder of this Python."""
     beside = Path(sys.executable).parent / name
     result = shutil.which(name) or (str(beside) if beside.exists() else None)
     if result is None:
         if os.environ.get("HEEDFUL_TOOLS_REQUIRED"):
-            pytest.fail(f"there is no {name}, which HEEDFUL_TOOLS_REQUIRED asks for")
-        pytest.skip(f"there is no {name}")
+            pytest.fail(f"{name} is not installed, but HEEDFUL_TOOLS_REQUIRED is set")
+        pytest.skip(f"{name} is not installed")
     return result
 
 
-def run(folder: Path, name: str, *words: str | Path) -> None:
+def run(folder: Path, name: str, *args: str | Path) -> None:
     process = subprocess.run(
-        [program(name), *map(str, words)],
+        [program(name), *map(str, args)],
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONWARNINGS": "ignore"},
     )
     assert process.returncode == 0, process.stderr
@@ -55,10 +55,10 @@ def run(folder: Path, name: str, *words: str | Path) -> None:
 
 @pytest.fixture
 def catalog(tmp_path: Path) -> Path:
-    """A PO file out of gettext's own tools: extracted, begun, filled in, and merged with new source."""
+    """A PO file written by gettext: extracted, initialized, translated, and merged with changed source code."""
     write(tmp_path / "main.c", SOURCE)
-    words = ("--language=C", "--from-code=UTF-8", "-k_", "-kngettext:1,2", "-kpgettext:1c,2", "-o", "x.pot")
-    run(tmp_path, "xgettext", *words, "main.c")
+    xgettext_args = ("--language=C", "--from-code=UTF-8", "-k_", "-kngettext:1,2", "-kpgettext:1c,2", "-o", "x.pot")
+    run(tmp_path, "xgettext", *xgettext_args, "main.c")
     run(tmp_path, "msginit", "--no-translator", "--locale=de_DE.UTF-8", "-i", "x.pot", "-o", "de.po")
     text = (tmp_path / "de.po").read_text(encoding="utf-8")
     for message, translation in GERMAN.items():
@@ -68,7 +68,7 @@ def catalog(tmp_path: Path) -> Path:
     text = text.replace("charset=ASCII", "charset=UTF-8")  # where the locale is not installed
     write(tmp_path / "de.po", text)
     write(tmp_path / "main.c", SOURCE.replace("Gone soon", "Quite new").replace("Open the file", "Open the files"))
-    run(tmp_path, "xgettext", *words, "main.c")
+    run(tmp_path, "xgettext", *xgettext_args, "main.c")
     run(tmp_path, "msgmerge", "--quiet", "-U", "--backup=none", "de.po", "x.pot")
     return tmp_path / "de.po"
 
@@ -82,7 +82,7 @@ def test_read_po_files_of_gettext(catalog: Path, tmp_path: Path) -> None:
         ("%d files", "%d Dateien"),
     } <= set(result)
     reasons = [error for _, error in errors(catalog)]
-    assert reasons.count("fuzzy") == 1  # "Open the files" is only guessed
+    assert reasons.count("fuzzy") == 1  # "Open the files" is a guess of msgmerge
     assert reasons.count("obsolete") == 1
     assert "not translated" in reasons
     assert ("Open the files", "Datei öffnen") in pairs(catalog, include_fuzzy=True)
@@ -114,18 +114,18 @@ def test_write_po_is_valid_for_gettext(tmp_path: Path) -> None:
 
 
 def test_write_po_matches_edge_newlines(tmp_path: Path) -> None:
-    """As msgfmt wants it; a new line inside stays where it is."""
-    written = [("Done\n", "Fertig"), ("Go", "\nLos\n"), ("\nStop\n", "Halt"), ("a\n\n", "b\nc\n")]
-    write_pairs(written, tmp_path / "x.po", "po", ("en", "de"))
+    """As msgfmt requires; newlines inside a message stay."""
+    messages = [("Done\n", "Fertig"), ("Go", "\nLos\n"), ("\nStop\n", "Halt"), ("a\n\n", "b\nc\n")]
+    write_pairs(messages, tmp_path / "x.po", "po", ("en", "de"))
     run(tmp_path, "msgfmt", "--check", "-o", "x.mo", "x.po")
     result = [("Done\n", "Fertig\n"), ("Go", "Los"), ("\nStop\n", "\nHalt\n"), ("a\n\n", "b\nc\n")]
     assert pairs(tmp_path / "x.po") == result
 
 
 def test_read_files_of_translate_toolkit(catalog: Path, tmp_path: Path) -> None:
-    confirmed = tmp_path / "done.po"
-    run(tmp_path, "msgattrib", "--translated", "--no-fuzzy", "--no-obsolete", "-o", confirmed, catalog)
-    expected = sorted(pairs(confirmed))
+    translated_catalog = tmp_path / "done.po"
+    run(tmp_path, "msgattrib", "--translated", "--no-fuzzy", "--no-obsolete", "-o", translated_catalog, catalog)
+    expected = sorted(pairs(translated_catalog))
     run(tmp_path, "po2xliff", "--progress=none", "done.po", "done.xlf")
     assert sorted(pairs(tmp_path / "done.xlf")) == expected
     assert detect_languages([tmp_path / "done.xlf"]) == ("en-US", "de")
@@ -142,15 +142,15 @@ def test_read_files_of_translate_toolkit(catalog: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("form", "name"), [("tmx", "x.tmx"), ("xliff", "x.xlf"), ("xliff2", "x.xlf")])
 def test_write_files_for_translate_toolkit(tmp_path: Path, form: str, name: str) -> None:
-    program("po2tmx")  # or translate-toolkit is not installed
+    program("po2tmx")  # skips the test if translate-toolkit is not installed
     from translate.storage import factory
     from translate.storage.xliff2 import Xliff2File
 
-    written = [("Yes & <no>", "Ja"), ("你好", "👩‍👩‍👧")]
-    write_pairs(written, tmp_path / name, form, ("en", "de"))
+    translations = [("Yes & <no>", "Ja"), ("你好", "👩‍👩‍👧")]
+    write_pairs(translations, tmp_path / name, form, ("en", "de"))
     with (tmp_path / name).open("rb") as file:
         store = Xliff2File.parsefile(file) if form == "xliff2" else factory.getobject(file)
-    assert [(unit.source, unit.target) for unit in store.units] == written
+    assert [(unit.source, unit.target) for unit in store.units] == translations
 
 
 CELL = '<table:table-cell office:value-type="string"><text:p>{}</text:p></table:table-cell>'
@@ -171,7 +171,7 @@ def sheet(rows: list[list[str]]) -> str:
 
 @pytest.mark.long
 def test_read_csv_of_libreoffice(tmp_path: Path) -> None:
-    """Semicolons in UTF-8, and commas in Windows' Western character set."""
+    """Semicolons in UTF-8, and commas in Windows-1252."""
     rows = [
         ["nr", "en", "de"],
         ["1", "Size; large", 'Größe "L"'],

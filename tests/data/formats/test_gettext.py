@@ -1,4 +1,4 @@
-"""PO and MO: plurals, fuzzy and obsolete entries, character sets, languages, and broken files."""
+"""PO and MO: plurals, fuzzy and obsolete entries, character sets, languages, and malformed files."""
 
 import gzip
 import struct
@@ -82,8 +82,8 @@ def test_read_mo_matches_po(tmp_path: Path) -> None:
     polib.pofile(str(path)).save_as_mofile(str(tmp_path / "de.mo"))
     assert sorted(pairs(tmp_path / "de.mo")) == sorted(pairs(path))
     assert detect_languages([tmp_path / "de.mo"]) == ("en", "de")
-    unnamed = write(tmp_path / "messages", gzip.compress((tmp_path / "de.mo").read_bytes()))
-    assert sorted(pairs(unnamed)) == sorted(pairs(path))
+    path_without_extension = write(tmp_path / "messages", gzip.compress((tmp_path / "de.mo").read_bytes()))
+    assert sorted(pairs(path_without_extension)) == sorted(pairs(path))
 
 
 def test_read_po_languages_decide_direction(tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ def test_read_po_languages_decide_direction(tmp_path: Path) -> None:
     assert pairs(path, ("de", "en")) == [("b", "a")]
     with pytest.raises(HeedfulError, match="to de_AT, not en to fr"):
         pairs(path, ("en", "fr"))
-    silent = write(tmp_path / "y.po", 'msgid "a"\nmsgstr "b"\n')
-    assert detect_languages([silent]) is None
-    assert pairs(silent, ("en", "fr")) == [("a", "b")]
+    path_without_language = write(tmp_path / "y.po", 'msgid "a"\nmsgstr "b"\n')
+    assert detect_languages([path_without_language]) is None
+    assert pairs(path_without_language, ("en", "fr")) == [("a", "b")]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,9 @@ def test_read_po_languages_decide_direction(tmp_path: Path) -> None:
         ("", ["1", "2"], "1", "2"),
     ],
 )
-def test_entry_pairs_plural_forms(tmp_path: Path, plural: str, forms: list[str], one: str, many: str) -> None:
+def test_read_po_plural_forms_give_singular_and_plural_pairs(
+    tmp_path: Path, plural: str, forms: list[str], one: str, many: str
+) -> None:
     lines = [f'msgstr[{number}] "{form}"' for number, form in enumerate(forms)]
     body = "\n".join(['msgid "file"', 'msgid_plural "files"', *lines, ""])
     path = write(tmp_path / "x.po", po(body, plural=plural))
@@ -120,13 +122,13 @@ def test_entry_pairs_plural_forms(tmp_path: Path, plural: str, forms: list[str],
 
 
 @pytest.mark.parametrize("charset", ["UTF-8", "ISO-8859-1", "KOI8-R", "Shift_JIS"])
-def test_read_po_encodings(tmp_path: Path, charset: str) -> None:
+def test_read_po_uses_declared_charset(tmp_path: Path, charset: str) -> None:
     text = {"ISO-8859-1": "größer", "KOI8-R": "файл", "Shift_JIS": "ファイル表"}.get(charset, "größer файл 表")
     path = write(tmp_path / "x.po", po(f'msgid "a"\nmsgstr "{text}"\n', charset=charset).encode(charset))
     assert pairs(path) == [("a", text)]
 
 
-def test_read_po_line_endings_and_separators(tmp_path: Path) -> None:
+def test_read_po_with_crlf_keeps_other_separators(tmp_path: Path) -> None:
     body = 'msgid "a\u2028b\x85c"\nmsgstr "d\x0be"\n'
     path = write(tmp_path / "messages.txt", "\ufeff" + po(body).replace("\n", "\r\n"))
     assert pairs(path) == [("a\u2028b\x85c", "d\x0be")]
@@ -138,7 +140,7 @@ def test_read_po_detected_by_content(tmp_path: Path) -> None:
     assert pairs(path) == [("a", "b")]
 
 
-BROKEN = {
+MALFORMED_ENTRIES = {
     'msgid "bad\nmsgstr "x"': (r"line 11: unbalanced quotes", "malformed entry"),
     'msgid "bad "quote" here"\nmsgstr "x"': (r"line 11: unbalanced quotes", "malformed entry"),
     'msgid "bad"\noops\nmsgstr "x"': (r"line 12: not a valid PO line", "malformed entry"),
@@ -146,12 +148,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("bad", BROKEN)
+@pytest.mark.parametrize("bad", MALFORMED_ENTRIES)
 def test_read_po_malformed_entry_raises_or_skips(tmp_path: Path, bad: str) -> None:
     path = write(
         tmp_path / "x.po", po(f'msgid "a"\nmsgstr "b"\n\n\n{bad}\n\nmsgid "c"\nmsgstr "d"\nmsgid "e"\nmsgstr "f"\n')
     )
-    problem, error = BROKEN[bad]
+    problem, error = MALFORMED_ENTRIES[bad]
     with pytest.raises(HeedfulError, match=problem) as caught:
         pairs(path)
     assert "reading.malformed=skip" in caught.value.hint
@@ -188,7 +190,7 @@ MAGIC = b"\xde\x12\x04\x95"
         MAGIC + struct.pack("<6I", 7 << 16, 0, 28, 28, 0, 28),
         b"\x95\x04\x12\xde" + struct.pack("<6I", 0, 2, 28, 28, 0, 28) + bytes(16),
     ],
-    ids=["cut off", "too many entries", "entries that overlap", "unknown version", "wrong byte order"],
+    ids=["truncated", "too many entries", "overlapping entries", "unknown version", "wrong byte order"],
 )
 def test_read_mo_corrupt_file_raises_or_skips(tmp_path: Path, data: bytes) -> None:
     path = write(tmp_path / "x.mo", data)

@@ -1,4 +1,4 @@
-"""Translation memories: languages, variants, inline tags, encodings, memory, and broken ones."""
+"""TMX: languages, variants, inline tags, encodings, memory use, and malformed files."""
 
 import gzip
 import subprocess
@@ -40,9 +40,9 @@ def test_read_tmx_without_header_language_first_is_source(tmp_path: Path) -> Non
 
 def test_read_tmx_many_languages_need_a_choice(tmp_path: Path) -> None:
     path = write(tmp_path / "m.tmx", tmx(unit(en="a", de="b"), unit(en="c", fr="d"), unit(fr="e", de="f")))
-    for look in (lambda: detect_languages([path]), lambda: pairs(path)):
+    for use in (lambda: detect_languages([path]), lambda: pairs(path)):
         with pytest.raises(HeedfulError, match="3 languages: en, de, fr") as caught:
-            look()
+            use()
         assert "--languages en-de" in caught.value.hint
     assert pairs(path, ("fr", "de")) == [("e", "f")]
     assert errors(path, ("fr", "de")) == [(4, "no text in fr"), (5, "no text in de")]
@@ -54,10 +54,10 @@ def test_read_tmx_many_languages_need_a_choice(tmp_path: Path) -> None:
 def test_read_tmx_file_name_decides_languages(tmp_path: Path) -> None:
     path = write(tmp_path / "news.fr-de.tmx", tmx(unit(en="a", de="b", fr="c")))
     assert detect_languages([path]) == ("fr", "de")
-    turned = write(tmp_path / "news.de-en.tmx", tmx(unit(en="a", de="b")))
-    assert detect_languages([turned]) == ("de", "en")
-    wrong = write(tmp_path / "my.pt-br.tmx", tmx(unit(en="a", de="b")))
-    assert detect_languages([wrong]) == ("en", "de")
+    reversed_path = write(tmp_path / "news.de-en.tmx", tmx(unit(en="a", de="b")))
+    assert detect_languages([reversed_path]) == ("de", "en")
+    mismatched_path = write(tmp_path / "my.pt-br.tmx", tmx(unit(en="a", de="b")))
+    assert detect_languages([mismatched_path]) == ("en", "de")
 
 
 def test_read_tmx_late_third_language_raises(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_read_tmx_duplicate_language_uses_first(tmp_path: Path) -> None:
     assert (record.target, record.note) == ("b", "of de and de, the first was used")
 
 
-def test_read_tmx_old_lang_attribute(tmp_path: Path) -> None:
+def test_read_tmx_1_1_uses_lang_attribute(tmp_path: Path) -> None:
     body = '<tu><tuv lang="EN-US"><seg>a</seg></tuv><tuv lang="FR-FR"><seg>b</seg></tuv></tu>'
     path = write(
         tmp_path / "m.tmx",
@@ -115,14 +115,14 @@ def test_read_tmx_inline_tags_strip_or_keep(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "iso-8859-1", "utf-8"])
 @pytest.mark.parametrize("malformed", ["error", "skip"])
-def test_read_tmx_encodings(tmp_path: Path, encoding: str, malformed: str) -> None:
+def test_read_tmx_uses_declared_encoding(tmp_path: Path, encoding: str, malformed: str) -> None:
     declared = {"utf-8-sig": "utf-8", "utf-16-le": "utf-16"}.get(encoding, encoding)
     text = tmx(unit(en="café", de="Käse"), declaration=f'<?xml version="1.0" encoding="{declared}"?>\n')
     path = write(tmp_path / "memory.xml", text.encode(encoding))
     assert pairs(path, malformed=malformed) == [("café", "Käse")]
 
 
-def test_read_tmx_gzip_and_namespace(tmp_path: Path) -> None:
+def test_read_tmx_compressed_with_namespace_is_detected(tmp_path: Path) -> None:
     text = tmx(unit(en="a", de="b")).replace("<tmx ", '<tmx xmlns="http://www.lisa.org/tmx14" ')
     assert pairs(write(tmp_path / "memory", gzip.compress(text.encode()))) == [("a", "b")]
 
@@ -184,7 +184,7 @@ def test_read_tmx_missing_language_raises_or_skips(tmp_path: Path) -> None:
     assert pairs(path, malformed="skip") == [("c", "d")]
 
 
-def test_read_tmx_empty_and_monolingual_files(tmp_path: Path) -> None:
+def test_read_tmx_without_second_language_raises(tmp_path: Path) -> None:
     assert pairs(write(tmp_path / "a.tmx", tmx())) == []
     with pytest.raises(HeedfulError, match="only one language: en"):
         pairs(write(tmp_path / "b.tmx", tmx(unit(en="a"))))
@@ -213,15 +213,15 @@ def test_read_tmx_entities_raise(tmp_path: Path, bomb: str, malformed: str) -> N
 
 
 def test_read_tmx_does_not_fetch_doctype(tmp_path: Path) -> None:
-    write(tmp_path / "tmx14.dtd", '<!ENTITY secret "told">')
+    write(tmp_path / "tmx14.dtd", '<!ENTITY secret "leaked">')
     path = write(tmp_path / "m.tmx", tmx(unit(en="&secret;", de="b")))
     with pytest.raises(HeedfulError, match="entity &secret; is not defined"):
         pairs(path)
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to tell the peak")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc to measure peak memory")
 def test_read_tmx_uses_constant_memory(tmp_path: Path) -> None:
-    """Thirty times as many units, the same peak."""
+    """Thirty times as many units have the same peak memory."""
     code = (
         "import re, sys; from pathlib import Path; from heedful.data.reader import read_pairs\n"
         "print(sum(not record.error for record in read_pairs([Path(sys.argv[1])])))\n"
@@ -229,8 +229,8 @@ def test_read_tmx_uses_constant_memory(tmp_path: Path) -> None:
     )
     peaks = []
     for count in (1000, 30_000):
-        many = [unit(en=f"a sentence of some length, number {number}" * 5, de="b") for number in range(count)]
-        path = write(tmp_path / f"{count}.tmx", tmx(*many))
+        units = [unit(en=f"a sentence of some length, number {number}" * 5, de="b") for number in range(count)]
+        path = write(tmp_path / f"{count}.tmx", tmx(*units))
         process = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
         pair_count, peak = map(int, process.stdout.split())
         assert pair_count == count

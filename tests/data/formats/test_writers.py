@@ -1,4 +1,4 @@
-"""What is written in any format reads back to the same pairs."""
+"""Writers of all formats: the pairs read back are the pairs written."""
 
 from pathlib import Path
 
@@ -25,19 +25,19 @@ def test_writers_cover_every_extension() -> None:
 
 @pytest.mark.parametrize("format_name", WRITERS)
 @settings(deadline=None)
-@given(written=st.lists(st.tuples(TEXT, TEXT), max_size=4))
+@given(texts=st.lists(st.tuples(TEXT, TEXT), max_size=4))
 @pytest.mark.long
 def test_write_pairs_any_text_round_trips(
-    tmp_path_factory: pytest.TempPathFactory, format_name: str, written: list[tuple[str, str]]
+    tmp_path_factory: pytest.TempPathFactory, format_name: str, texts: list[tuple[str, str]]
 ) -> None:
-    fitted = [
+    supported_pairs = [
         (remove_unsupported_characters(source, format_name), remove_unsupported_characters(target, format_name))
-        for source, target in written
+        for source, target in texts
     ]
-    expected = [pair for pair in fitted if pair[0].strip() and pair[1].strip()]
+    expected = [pair for pair in supported_pairs if pair[0].strip() and pair[1].strip()]
     path = tmp_path_factory.mktemp("written") / f"x.{EXTENSIONS[format_name]}"
     assert write_pairs(expected, path, format_name, ("en", "pt-BR")) == len(expected)
-    if format_name == "po":  # both sides of a message begin and end alike
+    if format_name == "po":  # source and target have the same leading and trailing newlines
         expected = [(source, match_edge_newlines(source, target)) for source, target in expected]
     assert pairs(path) == expected
     assert list(path.parent.iterdir()) == [path]
@@ -66,11 +66,11 @@ def test_remove_unsupported_characters_by_format() -> None:
 
 @pytest.mark.long
 def test_write_pairs_many_pairs_keep_order(tmp_path: Path) -> None:
-    many = [(f"a {number}", f"b {number}") for number in range(5000)]
+    numbered_pairs = [(f"a {number}", f"b {number}") for number in range(5000)]
     for format_name, extension in EXTENSIONS.items():
         path = tmp_path / f"{format_name}.{extension}"
-        write_pairs(iter(many), path, format_name, ("en", "de"))
-        assert pairs(path) == many
+        write_pairs(iter(numbered_pairs), path, format_name, ("en", "de"))
+        assert pairs(path) == numbered_pairs
 
 
 def test_read_pairs_missing_file_raises(tmp_path: Path) -> None:

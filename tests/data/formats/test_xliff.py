@@ -1,4 +1,4 @@
-"""XLIFF 1.2 and 2.0: units, segments, states, inline tags, languages, and broken files."""
+"""XLIFF 1.2 and 2.0: units, segments, states, inline tags, languages, and malformed files."""
 
 from pathlib import Path
 
@@ -25,20 +25,20 @@ def version_2(body: str) -> str:
 
 
 def unit(source: str, target: str | None, attributes: str = "", state: str = "") -> str:
-    translated = "" if target is None else f"<target{state}>{target}</target>"
-    return f'<trans-unit id="1"{attributes}><source>{source}</source>{translated}</trans-unit>\n'
+    target_element = "" if target is None else f"<target{state}>{target}</target>"
+    return f'<trans-unit id="1"{attributes}><source>{source}</source>{target_element}</trans-unit>\n'
 
 
-def test_read_xliff_1_units(tmp_path: Path) -> None:
+def test_read_xliff_1_gives_only_translated_units(tmp_path: Path) -> None:
     alternative = unit("x", "y").replace("</trans-unit>", "<alt-trans><target>no</target></alt-trans></trans-unit>")
-    taken = unit("j", "k", ' translate="yes"')
+    translatable = unit("j", "k", ' translate="yes"')
     body = "".join(
         [
             unit("a &lt; b", "c"),
             unit("d", None),
             unit("e", " "),
             unit("f", "g", ' translate="no"'),
-            f'<group translate="no">{unit("h", "i")}{taken}</group>',
+            f'<group translate="no">{unit("h", "i")}{translatable}</group>',
             unit("l", "m", state=' state="needs-review-translation"'),
             unit("n", "o", state=' state="final"'),
             alternative,
@@ -58,7 +58,7 @@ def test_read_xliff_1_units(tmp_path: Path) -> None:
     assert records(path)[0].line == 4
 
 
-def test_read_xliff_1_segments(tmp_path: Path) -> None:
+def test_read_xliff_1_segmented_units_give_segment_pairs(tmp_path: Path) -> None:
     marks = '<mrk mtype="seg" mid="1">{0}1.</mrk> <mrk mtype="seg" mid="2">{0}2.</mrk>'
     body = (
         f'<trans-unit id="1"><source>a1. a2.</source><seg-source>{marks.format("a")}</seg-source>'
@@ -69,7 +69,7 @@ def test_read_xliff_1_segments(tmp_path: Path) -> None:
     assert pairs(write(tmp_path / "x.sdlxliff", version_1(body))) == [("a1.", "b1."), ("a2.", "b2."), ("c1. c2.", "d")]
 
 
-def test_read_xliff_2_segments(tmp_path: Path) -> None:
+def test_read_xliff_2_gives_only_translated_segments(tmp_path: Path) -> None:
     body = (
         '<unit id="1"><notes><note>n</note></notes><segment><source>a</source><target>b</target></segment>'
         "<ignorable><source> </source></ignorable><segment><source>c</source></segment>"
@@ -85,12 +85,12 @@ def test_read_xliff_2_segments(tmp_path: Path) -> None:
 
 
 def test_read_xliff_inline_tags_strip_or_keep(tmp_path: Path) -> None:
-    tagged = (
+    tagged_text = (
         'a <g id="1">bold</g><x id="2"/> <bpt id="3">&lt;i&gt;</bpt>in<ept id="3">&lt;/i&gt;</ept> '
         '<ph id="4">%s<sub>no</sub></ph><mrk mtype="term">term</mrk><bx id="5"/><ex id="5"/>'
         '<it id="6" pos="open">q</it>'
     )
-    path = write(tmp_path / "x.xlf", version_1(unit(tagged, "b")))
+    path = write(tmp_path / "x.xlf", version_1(unit(tagged_text, "b")))
     assert pairs(path) == [("a bold in term", "b")]
     [(text, _)] = pairs(path, inline_tags="keep")
     assert text.startswith('a <g id="1">bold</g><x id="2"/> <bpt id="3"><i></bpt>in')
@@ -107,14 +107,14 @@ def test_read_xliff_languages_decide_direction(tmp_path: Path) -> None:
     assert pairs(path, ("de", "en")) == [("b", "a")]
     with pytest.raises(HeedfulError, match="is en-US to de, not en to fr"):
         pairs(path, ("en", "fr"))
-    mixed = version_1(unit("a", "b")).replace(
+    mixed_file = version_1(unit("a", "b")).replace(
         "</xliff>", f'<file source-language="en" target-language="fr"><body>{unit("c", "d")}</body></file></xliff>'
     )
     with pytest.raises(HeedfulError, match="is en to fr, not en-US to de"):
-        pairs(write(tmp_path / "y.xlf", mixed))
-    untold = write(tmp_path / "z.xlf", version_1(unit("a", "b"), 'source-language="en"'))
-    assert detect_languages([untold]) is None
-    assert pairs(untold) == [("a", "b")]
+        pairs(write(tmp_path / "y.xlf", mixed_file))
+    path_without_target = write(tmp_path / "z.xlf", version_1(unit("a", "b"), 'source-language="en"'))
+    assert detect_languages([path_without_target]) is None
+    assert pairs(path_without_target) == [("a", "b")]
 
 
 @pytest.mark.parametrize("malformed", ["error", "skip"])

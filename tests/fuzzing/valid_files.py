@@ -1,4 +1,4 @@
-"""Valid files to start from, as the project itself writes them; small, so that thousands are read in time."""
+"""Valid files to mutate, as the project writes them; small, so that thousands can be read."""
 
 import shutil
 import tempfile
@@ -86,99 +86,99 @@ QUICK = {
 
 
 @cache
-def _workshop() -> Path:
-    """A folder for what takes a second to make; gone when the process ends."""
+def _temporary_folder() -> Path:
+    """A folder for cached examples, deleted when the process exits."""
     folder = tempfile.TemporaryDirectory(prefix="heedful-fuzzing-")
-    _KEPT.append(folder)
+    _FOLDERS.append(folder)
     return Path(folder.name)
 
 
-_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 
 
 @cache
 def tokenizer(model_type: str = "bpe") -> PairTokenizer:
-    """Of some of the grammar's pairs."""
+    """Trained on some pairs of the demo grammar."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(60)]
     settings = TokenizerConfig.from_settings({"model_type": model_type, "vocab_size": 400, "joint_vocabulary": True})
     return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
 
 
 @cache
-def bundle() -> ModelFolder:
-    """A translator of random weights."""
-    words = tokenizer()
+def new_model_folder() -> ModelFolder:
+    """A translation model with random weights."""
+    pair_tokenizer = tokenizer()
     shape = {
         "d_model": 8,
         "heads": 2,
         "encoder_layers": 1,
         "decoder_layers": 1,
         "d_ff": 8,
-        "source_vocab_size": words.source.vocab_size,
-        "target_vocab_size": words.target.vocab_size,
+        "source_vocab_size": pair_tokenizer.source.vocab_size,
+        "target_vocab_size": pair_tokenizer.target.vocab_size,
     }
     torch.manual_seed(3)
     config = ModelConfig.from_settings(shape)
     return ModelFolder(
-        ModelFolderConfig(languages=("en", "fr"), model=config), words, new_model(config).eval(), "# Card\n"
+        ModelFolderConfig(languages=("en", "fr"), model=config), pair_tokenizer, new_model(config).eval(), "# Card\n"
     )
 
 
 @cache
 def _model() -> Path:
-    folder = _workshop() / "model"
-    bundle().save(folder)
+    folder = _temporary_folder() / "model"
+    new_model_folder().save(folder)
     return folder
 
 
 @cache
-def _quick_model() -> Path:
-    folder = _workshop() / "converted"
-    bundle().save(folder)
+def _converted_model() -> Path:
+    folder = _temporary_folder() / "converted"
+    new_model_folder().save(folder)
     get_conversion(folder, ModelFolder.open(folder), "float32")
     return folder
 
 
 @cache
 def _marian() -> Path:
-    folder = _workshop() / "marian"
-    export_marian(bundle(), folder)
+    folder = _temporary_folder() / "marian"
+    export_marian(new_model_folder(), folder)
     return folder
 
 
 @cache
 def _run() -> Path:
-    pairs, folder = _workshop() / "pairs.tsv", _workshop() / "run"
+    pairs, folder = _temporary_folder() / "pairs.tsv", _temporary_folder() / "run"
     write_tsv([(pair.source, pair.target) for pair in generate_pairs(60)], pairs)
     heedful.train(pairs, folder, languages=("en", "fr"), settings=QUICK, report=Reporter(quiet=True))
     return folder
 
 
 @cache
-def _record() -> Path:
-    path = _workshop() / "record.safetensors"
-    save_trace(compute_trace(bundle(), TraceRequest(source=SENTENCE, beam_size=2)), path)
+def _trace_file() -> Path:
+    path = _temporary_folder() / "trace.safetensors"
+    save_trace(compute_trace(new_model_folder(), TraceRequest(source=SENTENCE, beam_size=2)), path)
     return path
 
 
-def model_folder(folder: Path) -> None:
-    """A model."""
+def write_model_folder(folder: Path) -> None:
+    """A model folder."""
     shutil.copytree(_model(), folder, dirs_exist_ok=True)
 
 
-def converted_folder(folder: Path) -> None:
-    """A model beside which CTranslate2's stands."""
-    shutil.copytree(_quick_model(), folder, dirs_exist_ok=True)
+def write_ctranslate2_folder(folder: Path) -> None:
+    """A model folder with a cached CTranslate2 conversion."""
+    shutil.copytree(_converted_model(), folder, dirs_exist_ok=True)
 
 
-def marian_folder(folder: Path) -> None:
+def write_marian_folder(folder: Path) -> None:
     """A MarianMT model."""
     shutil.copytree(_marian(), folder, dirs_exist_ok=True)
 
 
-def old_marian_folder(folder: Path) -> None:
+def write_marian_bin_folder(folder: Path) -> None:
     """A MarianMT model whose weights are a pickle."""
-    marian_folder(folder)
+    write_marian_folder(folder)
     weights = folder / "model.safetensors"
     from safetensors.torch import load_file
 
@@ -186,11 +186,11 @@ def old_marian_folder(folder: Path) -> None:
     weights.unlink()
 
 
-def run_folder(folder: Path) -> None:
-    """A whole training, ended."""
+def write_training_folder(folder: Path) -> None:
+    """A finished training run."""
     shutil.copytree(_run(), folder, dirs_exist_ok=True)
 
 
-def record_file(folder: Path) -> None:
-    """A record of one sentence."""
-    shutil.copy(_record(), folder / "record.safetensors")
+def write_trace_file(folder: Path) -> None:
+    """A trace of one sentence."""
+    shutil.copy(_trace_file(), folder / "trace.safetensors")
