@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful.data import glossary
 from heedful.data.cleaning import Pair
 from heedful.data.config import TermsConfig
 from heedful.data.corpus import IndexedPair
@@ -51,7 +52,7 @@ def _terms(pair: Pair) -> list[tuple[str, str]]:
 
 
 def test_term_finder_aligns_words() -> None:
-    finder = TermFinder(GRAMMAR)
+    finder = TermFinder(GRAMMAR, max_words=3)
     source, target = "The dog is tired.", "Le chien est fatigué."
     found = {
         (source[slice(*match.source)], target[slice(*match.target)]) for match in finder.find_matches(source, target)
@@ -199,10 +200,11 @@ LEARNING = {
 
 
 @pytest.mark.slow
-def test_train_with_inline_terms_copies_unseen_translations(tmp_path: Path) -> None:
+def test_train_with_inline_terms_copies_unseen_translations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words in roles that they never had; read inline alone, without search for what is missing."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(6000) if len(pair.source.split()) <= 6]
     write_tsv(pairs, tmp_path / "pairs.tsv")
+    monkeypatch.setattr(glossary, "MAX_TERM_WORDS", 1)  # as in docs/log.md
     engine = train(tmp_path / "pairs.tsv", tmp_path / "model", languages=("en", "fr"), settings=LEARNING)
     assert obeyed_inline(engine, [source for source, _ in pairs[:1000]]) > 0.5
 

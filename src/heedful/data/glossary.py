@@ -234,7 +234,8 @@ class TermWriter:
         if not self.config.fraction:
             yield from self._read_pairs()
             return
-        self._finder = TermFinder([pair for _, pair in islice(self._read_sample(), DICTIONARY_PAIRS)])
+        sample = [pair for _, pair in islice(self._read_sample(), DICTIONARY_PAIRS)]
+        self._finder = TermFinder(sample, MAX_TERM_WORDS)
         for corpus_index, pair in self._read_pairs():
             yield corpus_index, pair
             if (pair_with_terms := self.add_terms(pair)) is not None:
@@ -271,7 +272,7 @@ class TermWriter:
 class TermFinder:
     """Finds ranges of a pair that are translations of each other."""
 
-    def __init__(self, sample: "Sequence[Pair]", max_words: int = MAX_TERM_WORDS) -> None:
+    def __init__(self, sample: "Sequence[Pair]", max_words: int) -> None:
         sides = [(_split_leading_tags(pair.source)[1], pair.target) for pair in sample]
         words = [(_casefold_words(source), _casefold_words(target)) for source, target in sides]
         self._probabilities: TranslationProbabilities = train_ibm_model1(words, iterations=4)
