@@ -1,4 +1,4 @@
-"""`heedful translate -i -o` as real processes: killed and resumed, the output is the same to the byte."""
+"""`heedful translate -i -o` in separate processes: killed and resumed, the output is identical."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -27,42 +26,50 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+KILLED_AFTER_LINE = 4200
+"""Two batches are complete by then, the third is not."""
+
+KILLED_COMMAND = f"""
+import os, signal
+from itertools import islice
+from heedful.cli.main import main
+from heedful.inference import bulk
+
+write_translations = bulk.write_translations
+
+def write_some_and_die(translations, *args):
+    write_translations(islice(translations, {KILLED_AFTER_LINE}), *args)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+bulk.write_translations = write_some_and_die
+main()
+"""
+"""The command line, killed at a fixed line: a kill from outside could come after the last line."""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("options", [["--beam", "1"], ["--n-best", "2"]])
 def test_translate_killed_run_resumes_identically(
     quick_model: Path, lines: Path, tmp_path: Path, options: list[str]
 ) -> None:
-    words = [
-        "translate",
-        quick_model,
-        "-i",
-        lines,
-        "--engine",
-        "ctranslate2",
-        "--workers",
-        "1",
-        "--set",
-        "generation.max_length_offset=4",
-        *options,
-    ]
-    whole = run_heedful(*words, "-o", tmp_path / "whole.txt")
-    assert whole.status == 0, whole.err
-    target = tmp_path / "killed.txt"
-    partial = tmp_path / "killed.txt.partial"
-    command = [sys.executable, "-m", "heedful", *map(str, words), "-o", str(target)]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"}) as run:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not (partial.exists() and partial.read_bytes().count(b"\n") > 4200):
-            time.sleep(0.005)
-            if run.poll() is not None:
-                break
-        run.send_signal(signal.SIGKILL)
-    assert not target.exists(), "it ended before the kill"
-    resumed_run = run_heedful(*words, "-o", target)
-    assert resumed_run.status == 0, resumed_run.err
-    assert "resuming after line" in resumed_run.err
-    assert target.read_bytes() == (tmp_path / "whole.txt").read_bytes()
-    assert {path.name for path in tmp_path.iterdir()} == {"whole.txt", "killed.txt"}
+    args = ["translate", quick_model, "-i", lines, "--engine", "ctranslate2", "--workers", "1"]
+    args += ["--set", "generation.max_length_offset=4", *options]
+    uninterrupted = run_heedful(*args, "-o", tmp_path / "uninterrupted.txt")
+    assert uninterrupted.status == 0, uninterrupted.err
+    output = tmp_path / "killed.txt"
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED_COMMAND, *map(str, args), "-o", output],
+        capture_output=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not output.exists()
+    resumed = run_heedful(*args, "-o", output)
+    assert resumed.status == 0, resumed.err
+    assert f"resuming after line {2 * BATCH_LINES:,}" in resumed.err
+    assert output.read_bytes() == (tmp_path / "uninterrupted.txt").read_bytes()
+    assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted.txt", "killed.txt"}
 
 
 def interrupted(path: Path, identity: dict[str, int], output_format: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""Head ablation and saved weights of earlier updates."""
+"""Head ablation, and snapshots of earlier updates."""
 
 from pathlib import Path
 
@@ -25,52 +25,52 @@ SOURCE = "The animal didn't cross the street."
 TARGET = "L'animal n'a pas traversé la rue."
 
 
-def weights_of(model_folder: ModelFolder) -> dict[str, torch.Tensor]:
+def clone_weights(model_folder: ModelFolder) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in model_folder.translation_model.state_dict().items()}
 
 
 @pytest.mark.parametrize("kind", ATTENTION_KINDS)
-@pytest.mark.parametrize("off", [(0,), (3,), (1, 2)])
-def test_ablate_heads_zeroes_rows_of_w_o(kind: AttentionKind, off: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("heads", [(0,), (3,), (1, 2)])
+def test_ablate_heads_zeroes_rows_of_w_o(kind: AttentionKind, heads: tuple[int, ...]) -> None:
     """Recomputed with NumPy from the head outputs: Concat(heads) W^O, with zero rows for those heads."""
     model_folder, layer = new_model_folder(), 1
     activations = compute_activations(
-        ablate_heads(model_folder, [HeadIndex(kind, layer, head) for head in off]), SOURCE, TARGET
+        ablate_heads(model_folder, [HeadIndex(kind, layer, head) for head in heads]), SOURCE, TARGET
     )
     name, channels = attention_name(kind, layer), 5  # width 20, 4 heads
-    joined = np.concatenate(list(activations.tensors[f"{name}.heads"].double().numpy()), axis=-1)
+    concatenated = np.concatenate(list(activations.tensors[f"{name}.heads"].double().numpy()), axis=-1)
     module = get_sublayer(model_folder.translation_model, kind, layer)[0].output
     matrix = module.weight.detach().double().numpy().T.copy()
-    for head in off:
+    for head in heads:
         matrix[head * channels : (head + 1) * channels] = 0
-    expected = joined @ matrix + module.bias.detach().double().numpy()
+    expected = concatenated @ matrix + module.bias.detach().double().numpy()
     np.testing.assert_allclose(activations.tensors[f"{name}.output"].numpy(), expected, atol=1e-5)
-    whole = joined @ module.weight.detach().double().numpy().T + module.bias.detach().double().numpy()
-    assert np.abs(expected - whole).max() > 1e-2  # the head did say something
+    unablated = concatenated @ module.weight.detach().double().numpy().T + module.bias.detach().double().numpy()
+    assert np.abs(expected - unablated).max() > 1e-2  # the head contributes
 
 
 def test_ablate_heads_changes_only_later_tensors() -> None:
     model_folder = new_model_folder()
     plain = compute_activations(model_folder, SOURCE, TARGET).tensors
-    off = compute_activations(ablate_heads(model_folder, [HeadIndex("encoder", 1, 2)]), SOURCE, TARGET).tensors
+    ablated = compute_activations(ablate_heads(model_folder, [HeadIndex("encoder", 1, 2)]), SOURCE, TARGET).tensors
     for name in ("encoder.embedding", "encoder.0.self.weights", "encoder.1.self.weights", "decoder.embedding"):
-        assert off[name].equal(plain[name]), name
+        assert ablated[name].equal(plain[name]), name
     for name in ("encoder.1.self.output", "encoder.2.self.weights", "decoder.0.cross.weights", "logits"):
-        assert not off[name].equal(plain[name]), name
+        assert not ablated[name].equal(plain[name]), name
 
 
 def test_ablate_heads_leaves_original_model_unchanged() -> None:
-    """To the bit, and it shares all weights but W^O with the others."""
+    """Bit-exactly; the ablated model shares all weights but W^O."""
     model_folder = new_model_folder()
-    before, plain = weights_of(model_folder), compute_activations(model_folder, SOURCE, TARGET).tensors["logits"]
+    before, plain = clone_weights(model_folder), compute_activations(model_folder, SOURCE, TARGET).tensors["logits"]
     other = ablate_heads(model_folder, [HeadIndex("cross", 0, 1), HeadIndex("cross", 0, 1), HeadIndex("decoder", 1, 0)])
     compute_trace(model_folder, TraceRequest(source=SOURCE, ablated_heads=("encoder.0.0",), beam_size=2))
-    after = weights_of(model_folder)
+    after = clone_weights(model_folder)
     assert before.keys() == after.keys()
     assert all(after[name].equal(value) for name, value in before.items())
     assert compute_activations(model_folder, SOURCE, TARGET).tensors["logits"].equal(plain)
-    own = {id(parameter) for parameter in model_folder.translation_model.parameters()}
-    assert sum(id(parameter) not in own for parameter in other.translation_model.parameters()) == 2
+    parameter_ids = {id(parameter) for parameter in model_folder.translation_model.parameters()}
+    assert sum(id(parameter) not in parameter_ids for parameter in other.translation_model.parameters()) == 2
 
 
 @pytest.mark.parametrize("name", ["encoder.0.3", "decoder.1.0", "cross.12.7"])
@@ -99,7 +99,7 @@ def test_ablate_heads_missing_head_is_an_error(head: HeadIndex, problem: str) ->
         ablate_heads(new_model_folder(), [head])
 
 
-# ---- weights of the past
+# ---- snapshots
 
 
 @pytest.fixture
@@ -121,15 +121,15 @@ def folder(tmp_path: Path) -> Path:
 
 def test_load_snapshot_loads_weights_of_update(folder: Path) -> None:
     model_folder = new_model_folder()
-    before = weights_of(model_folder)
+    before = clone_weights(model_folder)
     assert list(list_saved_weights(folder)) == [7, 30, 200]
     for update in (7, 200):
-        then = load_snapshot(model_folder, folder, update)
-        assert not then.translation_model.training
+        snapshot = load_snapshot(model_folder, folder, update)
+        assert not snapshot.translation_model.training
         expected = named_parameters(model_folder.translation_model)
-        for name, value in named_parameters(then.translation_model).items():
+        for name, value in named_parameters(snapshot.translation_model).items():
             torch.testing.assert_close(value, expected[name] + update, rtol=0, atol=0)
-    assert all(weights_of(model_folder)[name].equal(value) for name, value in before.items())
+    assert all(clone_weights(model_folder)[name].equal(value) for name, value in before.items())
 
 
 def test_load_snapshot_missing_update_is_an_error(folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Activations are what the model computed, by subwords and by words."""
+"""Activations equal the values of the model, by subwords and by words."""
 
 import pytest
 import torch
@@ -38,23 +38,23 @@ def test_compute_activations_has_expected_sequences_and_shapes() -> None:
 def test_compute_activations_logits_match_model() -> None:
     model_folder = new_model_folder()
     activations = compute_activations(model_folder, SOURCE, TARGET)
-    source, before = torch.tensor([activations.source.ids]), torch.tensor([activations.decoder_input.ids])
+    source, decoder_input = torch.tensor([activations.source.ids]), torch.tensor([activations.decoder_input.ids])
     with torch.inference_mode():
-        expected = model_folder.translation_model.logits(model_folder.translation_model(source, before))[0]
+        expected = model_folder.translation_model.logits(model_folder.translation_model(source, decoder_input))[0]
     assert torch.equal(activations.tensors["logits"], expected)
 
 
 def test_compute_activations_without_target_translates() -> None:
     model_folder = new_model_folder()
     activations = compute_activations(model_folder, SOURCE)
-    again = compute_activations_from_ids(
+    second = compute_activations_from_ids(
         model_folder, activations.source.ids[:-1], translate_ids(model_folder, activations.source.ids[:-1])
     )
     assert len(activations.decoder_input.ids) > 1
     assert activations.decoder_input.ids[0] == PAD
     assert activations.target.ids[-1] == END
-    assert activations.decoder_input.ids == again.decoder_input.ids
-    assert torch.equal(activations.weights("cross", 1), again.weights("cross", 1))
+    assert activations.decoder_input.ids == second.decoder_input.ids
+    assert torch.equal(activations.weights("cross", 1), second.weights("cross", 1))
 
 
 def test_build_token_sequence_groups_subwords_into_words() -> None:
@@ -91,8 +91,8 @@ def test_regroup_words_uses_given_words(kind: str) -> None:
         (activations.target, model_folder.tokenizer.target),
     ):
         for number, word in enumerate(tokens.words):
-            own = [tokens.ids[place] for place in tokens.positions_of_word(number)]
-            assert tokenizer.decode(own).strip() == ("" if word in ("<s>", "</s>") else word)
+            word_ids = [tokens.ids[position] for position in tokens.positions_of_word(number)]
+            assert tokenizer.decode(word_ids).strip() == ("" if word in ("<s>", "</s>") else word)
 
 
 def test_regroup_words_handles_every_script() -> None:
@@ -102,8 +102,8 @@ def test_regroup_words_handles_every_script() -> None:
         model_folder, compute_activations(model_folder, " ".join(words), "la rue"), words, ["la", "rue"]
     )
     for number, word in enumerate(words):
-        own = [activations.source.ids[place] for place in activations.source.positions_of_word(number)]
-        assert model_folder.tokenizer.source.decode(own).strip() == word
+        word_ids = [activations.source.ids[position] for position in activations.source.positions_of_word(number)]
+        assert model_folder.tokenizer.source.decode(word_ids).strip() == word
 
 
 def test_aggregate_to_words_word_without_subwords_has_zero_weights() -> None:

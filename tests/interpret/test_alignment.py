@@ -23,7 +23,7 @@ from heedful.interpret.heads import Aligner, default_aligner, list_aligners
 from tests.interpret.small_models import new_model_folder
 
 
-def with_cross(activations: Activations, layer: int, weights: Tensor) -> Activations:
+def replace_cross_weights(activations: Activations, layer: int, weights: Tensor) -> Activations:
     return replace(activations, tensors={**activations.tensors, f"decoder.{layer}.cross.weights": weights})
 
 
@@ -34,7 +34,7 @@ def test_aligner_links_follow_head_and_row() -> None:
     writes = torch.tensor([[0.6, 0.2, 0.1, 0.1, 0.0], [0.1, 0.7, 0.1, 0.1, 0.0], [0.3, 0.1, 0.2, 0.0, 0.4]])
     head = torch.cat([writes, torch.tensor([[0.0, 0.0, 0.1, 0.9, 0.0], [0.0, 1.0, 0.0, 0.0, 0.0]])])
     layer = torch.stack([torch.eye(5), head, torch.eye(5), torch.eye(5)])
-    activations = with_cross(activations, 1, layer)
+    activations = replace_cross_weights(activations, 1, layer)
     # Columns sum to 1.0, 1.0, 0.5 and 1.1 where words are written: "fatigué" has most of its third.
     assert Aligner(1, 1, shifted=False).extract_links(activations) == [(0, 0), (1, 1), (2, 2), (3, 3)]
     # Where they are read, to 0.4, 1.8, 0.4 and 1.0.
@@ -46,7 +46,7 @@ def test_aligner_links_follow_head_and_row() -> None:
 def test_align_by_attention_single_word_links_to_its_largest_weight() -> None:
     activations = compute_activations(new_model_folder(), "I am tired.", "Je")
     weights = torch.tensor([[[0.01, 0.01, 0.97, 0.01, 0.0]] * 2] * 4)
-    assert Aligner(1, 1, shifted=False).extract_links(with_cross(activations, 1, weights)) == [(2, 0)]
+    assert Aligner(1, 1, shifted=False).extract_links(replace_cross_weights(activations, 1, weights)) == [(2, 0)]
 
 
 def test_align_by_attention_unattended_source_word_gets_no_link() -> None:
@@ -67,14 +67,14 @@ def test_default_aligner_uses_second_last_of_many_layers() -> None:
 
 
 def test_list_aligners_has_every_head_and_readable_names() -> None:
-    offered = list_aligners(compute_activations(new_model_folder(), "A dog.", "Un chien."))
-    assert len(offered) == len(set(offered)) == 2 * (4 + 1) * 2
+    aligners = list_aligners(compute_activations(new_model_folder(), "A dog.", "Un chien."))
+    assert len(aligners) == len(set(aligners)) == 2 * (4 + 1) * 2
     assert Aligner(0, 2, shifted=True).name == "decoder layer 1, head 3, the row that reads the word"
     assert Aligner(1, None, shifted=False).name == "decoder layer 2, the mean of heads, the row that writes the word"
 
 
 def test_find_best_aligner_finds_aligning_head_without_gold() -> None:
-    """One head of a random model is given the true alignment, as weights: it must be found."""
+    """One head of a random model gets the true alignment as its weights: it must be found."""
     model_folder = new_model_folder()
     traces = []
     for pair in generate_pairs(120, seed=3):
@@ -85,17 +85,17 @@ def test_find_best_aligner_finds_aligning_head_without_gold() -> None:
         cross = activations.weights("cross", 0).clone()
         rows = torch.full((len(activations.target.ids), len(activations.source.ids)), 0.1)
         for i, j in pair.alignment:
-            for piece in activations.target.positions_of_word(j):
-                rows[piece, activations.source.positions_of_word(i)] = 1.0
+            for position in activations.target.positions_of_word(j):
+                rows[position, activations.source.positions_of_word(i)] = 1.0
         cross[2] = rows / rows.sum(-1, keepdim=True)
-        traces.append(with_cross(activations, 0, cross))
+        traces.append(replace_cross_weights(activations, 0, cross))
     best, explanation = find_best_aligner(traces)
     assert best == Aligner(0, 2, shifted=False)
-    assert explanation[best] > 0.2 + max(share for aligner, share in explanation.items() if aligner.layer == 1)
+    assert explanation[best] > 0.2 + max(agreement for aligner, agreement in explanation.items() if aligner.layer == 1)
 
 
 def test_train_ibm_model1_matches_hand_computation() -> None:
-    """The classic: "la" comes with "the" everywhere, so "maison" must be "house"."""
+    """The classic example: "la" always occurs with "the", so "maison" must be "house"."""
     pairs = [(["the", "house"], ["la", "maison"]), (["the", "flower"], ["la", "fleur"])]
     first = train_ibm_model1(pairs, iterations=1)
     assert first["house", "maison"] == first["house", "la"] == 0.5
@@ -105,17 +105,17 @@ def test_train_ibm_model1_matches_hand_computation() -> None:
     assert later["the", "la"] > 0.7
     for word in ("the", "house", "flower", NULL_WORD):
         assert sum(later[word, other] for other in ("la", "maison", "fleur")) == pytest.approx(1)
-    shares = alignment_posteriors("maison", ["the", "house", "house"], later)
-    assert sum(shares.values()) == pytest.approx(1)
-    assert max(shares, key=lambda word: shares[word]) == "house"
+    posteriors = alignment_posteriors("maison", ["the", "house", "house"], later)
+    assert sum(posteriors.values()) == pytest.approx(1)
+    assert max(posteriors, key=lambda word: posteriors[word]) == "house"
     assert alignment_posteriors("inconnu", ["the"], later) == {}
 
 
 def test_alignment_error_rate_matches_hand_computation() -> None:
-    found = [[(0, 0), (1, 1), (2, 2)], [(0, 1)]]
+    links = [[(0, 0), (1, 1), (2, 2)], [(0, 1)]]
     sure, possible = [[(0, 0), (2, 2)], [(0, 0)]], [[(1, 1)], []]
     # A = 4, S = 3, A and S = 2, A and P = 3 (sure ones are possible too)
-    assert alignment_error_rate(found, sure, possible) == pytest.approx(1 - (2 + 3) / (4 + 3))
+    assert alignment_error_rate(links, sure, possible) == pytest.approx(1 - (2 + 3) / (4 + 3))
     assert alignment_error_rate([[]], [[]], [[]]) == 0
 
 

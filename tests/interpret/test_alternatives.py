@@ -18,48 +18,54 @@ TARGET = "L'animal n'a pas traversé la rue."
 def test_generate_alternatives_probabilities_are_softmax_of_logits(kind: str, step: int) -> None:
     trace = compute_trace(new_model_folder(kind), TraceRequest(source=SOURCE, target=TARGET))
     logits = trace.activations.tensors["logits"][step].numpy().astype(np.float64)
-    chances = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
-    found = generate_alternatives(trace, step, 11)
-    assert [item.token_id for item in found] == np.argsort(-logits)[:11].tolist()
-    np.testing.assert_allclose([item.probability for item in found], chances[[e.token_id for e in found]], rtol=1e-12)
-    assert [item.subword for item in found] == trace.model_folder.tokenizer.target.ids_to_tokens(
-        [e.token_id for e in found]
+    probabilities = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    alternatives = generate_alternatives(trace, step, 11)
+    assert [alternative.token_id for alternative in alternatives] == np.argsort(-logits)[:11].tolist()
+    np.testing.assert_allclose(
+        [alternative.probability for alternative in alternatives],
+        probabilities[[alternative.token_id for alternative in alternatives]],
+        rtol=1e-12,
+    )
+    assert [alternative.subword for alternative in alternatives] == trace.model_folder.tokenizer.target.ids_to_tokens(
+        [alternative.token_id for alternative in alternatives]
     )
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
-@pytest.mark.parametrize("off", [(), ("cross.1.2", "decoder.0.1")])
-def test_generate_alternatives_match_forced_prefix(kind: str, off: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("ablated_heads", [(), ("cross.1.2", "decoder.0.1")])
+def test_generate_alternatives_match_forced_prefix(kind: str, ablated_heads: tuple[str, ...]) -> None:
     model_folder = new_model_folder(kind)
-    request = TraceRequest(source=SOURCE, beam_size=3, ablated_heads=off)
+    request = TraceRequest(source=SOURCE, beam_size=3, ablated_heads=ablated_heads)
     trace = compute_trace(model_folder, request)
     step = 2
     others = [
-        item for item in generate_alternatives(trace, step, 4) if item.token_id != trace.activations.target.ids[step]
+        alternative
+        for alternative in generate_alternatives(trace, step, 4)
+        if alternative.token_id != trace.activations.target.ids[step]
     ]
     assert len(others) >= 3
-    for item in others:
-        prefix = (*trace.activations.target.ids[:step], item.token_id)
+    for alternative in others:
+        prefix = (*trace.activations.target.ids[:step], alternative.token_id)
         forced = compute_trace(model_folder, request.model_copy(update={"prefix_ids": prefix}))
         assert forced.activations.target.ids[: step + 1] == prefix
-        assert item.translation.text == forced.manifest["translation"]["text"]
+        assert alternative.translation.text == forced.manifest["translation"]["text"]
         side = forced.activations.target
-        assert item.word == side.words[side.word_ids[step]]
+        assert alternative.word == side.words[side.word_ids[step]]
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_generate_alternatives_chosen_token_keeps_translation(kind: str) -> None:
-    """Also where a search that is forced to begin so would end otherwise, as with a given translation."""
+    """Even if a search with this prefix would give another translation, as with a given target."""
     trace = compute_trace(new_model_folder(kind), TraceRequest(source=SOURCE, target=TARGET))
     step = 3
-    own = trace.activations.target.ids[step]
+    token_id = trace.activations.target.ids[step]
     logits = trace.activations.tensors["logits"].clone()
-    logits[step, own] = 100.0  # among the likeliest
+    logits[step, token_id] = 100.0  # the most probable
     trace.activations.tensors["logits"] = logits
-    [first, *_] = found = generate_alternatives(trace, step, 2)
-    assert (first.token_id, first.translation.text) == (own, TARGET)
+    [first, *_] = alternatives = generate_alternatives(trace, step, 2)
+    assert (first.token_id, first.translation.text) == (token_id, TARGET)
     assert first.word == trace.activations.target.words[trace.activations.target.word_ids[step]]
-    assert found[1].translation.text != TARGET
+    assert alternatives[1].translation.text != TARGET
 
 
 def test_generate_alternatives_include_end() -> None:

@@ -1,4 +1,4 @@
-"""Probes for the antecedent of "it": one that is given the answer, against others."""
+"""Probes for the antecedent of "it": heads that are given the answer, and others."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ def test_measure_antecedents_finds_head_given_the_answer(monkeypatch: pytest.Mon
     answers = {pair.source: pair.antecedent for pair in pairs}
     model_folder = new_model_folder()
 
-    def knowing(model_folder: object, source: str, target: str) -> Activations:
+    def compute_with_answer_head(model_folder: object, source: str, target: str) -> Activations:
         activations = compute_activations(model_folder, source, target)  # type: ignore[arg-type]
         weights = activations.tensors["encoder.1.self.weights"].clone()
         answer = answers[source]
@@ -33,9 +33,9 @@ def test_measure_antecedents_finds_head_given_the_answer(monkeypatch: pytest.Mon
 
     by_source = {pair.source: pair for pair in pairs}
 
-    def knowing_more(model_folder: object, source: str, target: str) -> Activations:
-        """Head 1 knows it in the row of the adjective, and head 2 of cross-attention in that of il/elle."""
-        activations, pair = knowing(model_folder, source, target), by_source[source]
+    def compute_with_answer_heads(model_folder: object, source: str, target: str) -> Activations:
+        """Head 1 has the answer in the row of the adjective, head 2 of cross-attention in that of il/elle."""
+        activations, pair = compute_with_answer_head(model_folder, source, target), by_source[source]
         assert pair.antecedent is not None
         weights = activations.tensors["encoder.1.self.weights"]
         weights[0] = 0.01
@@ -46,16 +46,16 @@ def test_measure_antecedents_finds_head_given_the_answer(monkeypatch: pytest.Mon
         activations.tensors["decoder.0.cross.weights"] = cross
         return activations
 
-    def knowing_gradient(_: object, activations: Activations, step: int, rival: int | None) -> torch.Tensor:
-        """Right only if it is asked about il or elle, against the other."""
-        request = {activations.target.words[step], model_folder.tokenizer.target.decode([rival or 0]).strip()}
+    def answer_gradient(_: object, activations: Activations, step: int, contrast_id: int | None) -> torch.Tensor:
+        """Correct only for il against elle, or elle against il."""
+        request = {activations.target.words[step], model_folder.tokenizer.target.decode([contrast_id or 0]).strip()}
         pair = next(item for item in pairs if split_words(item.source) == list(activations.source.words[:-1]))
         assert pair.antecedent is not None
         assert request == {"il", "elle"}
         return torch.eye(len(activations.source.ids))[pair.antecedent[1]]
 
-    monkeypatch.setattr(head_report, "compute_activations", knowing_more)
-    monkeypatch.setattr(head_report, "ATTRIBUTION_METHODS", {"gradient": knowing_gradient})
+    monkeypatch.setattr(head_report, "compute_activations", compute_with_answer_heads)
+    monkeypatch.setattr(head_report, "ATTRIBUTION_METHODS", {"gradient": answer_gradient})
     rates = measure_antecedents(model_folder, [*pairs, *(pair for pair in generate_pairs(9) if not pair.antecedent)])
     best = AntecedentProbe("attention", "it", HeadIndex("encoder", 1, 2))
     first = next(iter(rates))

@@ -37,8 +37,8 @@ def matrix(numbers: Any) -> Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def close(found: Tensor, expected: Any, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found.double(), matrix(expected), rtol=0, atol=tolerance)
+def close(actual: Tensor, expected: Any, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(actual.double(), matrix(expected), rtol=0, atol=tolerance)
 
 
 # --- By hand
@@ -122,7 +122,7 @@ def test_attention_step_with_causal_mask_matches_hand_computation() -> None:
     close(softmax(mask_scores(matrix(MASK_SCORES), causal_mask(4))), MASK_WEIGHTS)
     strict = causal_mask(4) & ~torch.eye(4, dtype=torch.bool)
     weights = softmax(mask_scores(matrix(MASK_SCORES), strict))
-    assert weights[0].isnan().all()  # j < i: the first word sees nothing
+    assert weights[0].isnan().all()  # j < i: the first word attends to nothing
     close(weights[1], [1, 0, 0, 0])
     close(weights[2], [0.4501660026875221, 0.549833997312478, 0, 0])
 
@@ -177,8 +177,8 @@ def test_layer_norm_matches_hand_computation() -> None:
     close(layer_norm(x, 1e-6)[0, 3], 1.3416402498438813)
 
 
-def parameters(vocabulary: int, *, big: bool, bias: bool) -> int:
-    """Of a model with the paper's sizes; nothing is stored."""
+def count_parameters(vocabulary: int, *, big: bool, bias: bool) -> int:
+    """Parameters of a model with the sizes of the paper, without allocating them."""
     sizes = {"d_model": 1024, "heads": 16, "d_ff": 4096} if big else {}
     config = ModelConfig(source_vocab_size=vocabulary, target_vocab_size=vocabulary, attention_bias=bias, **sizes)
     with torch.device("meta"):
@@ -186,10 +186,10 @@ def parameters(vocabulary: int, *, big: bool, bias: bool) -> int:
 
 
 def test_parameter_counts_match_paper() -> None:
-    assert parameters(37000, big=False, bias=False) == 63_045_632
-    assert parameters(37000, big=False, bias=True) == 63_082_496
-    assert parameters(37000, big=True, bias=False) == 214_171_648
-    assert parameters(37000, big=False, bias=False) - 37000 * 512 == 44_101_632
+    assert count_parameters(37000, big=False, bias=False) == 63_045_632
+    assert count_parameters(37000, big=False, bias=True) == 63_082_496
+    assert count_parameters(37000, big=True, bias=False) == 214_171_648
+    assert count_parameters(37000, big=False, bias=False) - 37000 * 512 == 44_101_632
 
 
 # --- Every number of the lecture
@@ -215,8 +215,8 @@ CHECKS: dict[str, Callable[[dict[str, Any]], list[tuple[Any, Any]]]] = {
     ],
     "three inputs": lambda s: (
         [
-            (getattr(seed_head(s, scale), name), s["self_attention_3x4"][part][name])
-            for part, scale in (("scaled", None), ("unscaled", 1.0))
+            (getattr(seed_head(s, scale), name), s["self_attention_3x4"][key][name])
+            for key, scale in (("scaled", None), ("unscaled", 1.0))
             for name in ("weights", "output")
         ]
         + [(seed_head(s, None).scores, s["self_attention_3x4"]["scores"])]
@@ -244,18 +244,18 @@ CHECKS: dict[str, Callable[[dict[str, Any]], list[tuple[Any, Any]]]] = {
     "layer norm": lambda s: [(layer_norm(matrix(s["layer_norm"]["x"])), s["layer_norm"]["output"])],
     "parameters": lambda s: [
         (
-            matrix(parameters(int(name.split("V=")[1].split()[0]), big="big" in name, bias="True" in name)),
-            counted["total"],
+            matrix(count_parameters(int(name.split("V=")[1].split()[0]), big="big" in name, bias="True" in name)),
+            count["total"],
         )
-        for name, counted in s["parameters"]["computed"].items()
+        for name, count in s["parameters"]["computed"].items()
     ],
 }
 
 
 @pytest.mark.parametrize("name", CHECKS)
 def test_arithmetic_lecture_numbers_match(name: str) -> None:
-    for found, expected in CHECKS[name](json.loads(LECTURE_NUMBERS.read_text(encoding="utf-8"))):
-        close(found, expected, 1e-7 if name == "positions" else 1e-12)
+    for actual, expected in CHECKS[name](json.loads(LECTURE_NUMBERS.read_text(encoding="utf-8"))):
+        close(actual, expected, 1e-7 if name == "positions" else 1e-12)
 
 
 # --- Models
@@ -277,7 +277,7 @@ def new_random_model(norm: str = "post", bias: bool = True, positions: str = "si
         positions=positions,
     )
     model = Transformer(config)
-    with torch.no_grad():  # norms and biases start as ones and zeros, which would hide a mistake
+    with torch.no_grad():  # norms and biases start as ones and zeros, which would hide errors
         for parameter in model.parameters():
             if parameter.dim() == 1:
                 parameter += 0.3 * torch.randn_like(parameter)
@@ -314,26 +314,26 @@ def test_check_layer_and_head_messages_count_from_one() -> None:
 
 
 def numpy_layer(tensors: dict[str, Any], ids: list[int], heads: int, norm: str) -> dict[str, Any]:
-    """The first encoder layer's attention, written anew from the paper for the saved weights."""
+    """The attention of the first encoder layer, reimplemented from the paper for the saved weights."""
     table = tensors["encoder.embedding.table.weight"].astype(np.float64)
-    width = table.shape[1]
-    position, channel = np.arange(len(ids))[:, None], np.arange(width)[None]
-    angle = position / 10000 ** (2 * (channel // 2) / width)
-    stream = table[ids] * np.sqrt(width) + np.where(channel % 2 == 0, np.sin(angle), np.cos(angle))
+    d_model = table.shape[1]
+    position, channel = np.arange(len(ids))[:, None], np.arange(d_model)[None]
+    angle = position / 10000 ** (2 * (channel // 2) / d_model)
+    stream = table[ids] * np.sqrt(d_model) + np.where(channel % 2 == 0, np.sin(angle), np.cos(angle))
 
-    def normalised(x: Any) -> Any:
+    def normalize(x: Any) -> Any:
         gain = tensors["encoder.layers.0.residual_attention.norm.weight"].astype(np.float64)
         bias = tensors["encoder.layers.0.residual_attention.norm.bias"].astype(np.float64)
-        centred = x - x.mean(axis=1, keepdims=True)
-        return centred / np.sqrt((centred**2).mean(axis=1, keepdims=True) + 1e-5) * gain + bias
+        centered = x - x.mean(axis=1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(axis=1, keepdims=True) + 1e-5) * gain + bias
 
-    x = normalised(stream) if norm == "pre" else stream
+    x = normalize(stream) if norm == "pre" else stream
     weight = tensors["encoder.layers.0.attention.input.weight"].astype(np.float64)
-    trace = x @ weight.T + tensors["encoder.layers.0.attention.input.bias"].astype(np.float64)
-    size = width // heads
+    projected = x @ weight.T + tensors["encoder.layers.0.attention.input.bias"].astype(np.float64)
+    size = d_model // heads
     weights, outputs = [], []
     for head in range(heads):
-        q, k, v = (trace[:, part * width + head * size :][:, :size] for part in range(3))
+        q, k, v = (projected[:, index * d_model + head * size :][:, :size] for index in range(3))
         powers = np.exp(q @ k.T / np.sqrt(size))
         weights.append(powers / powers.sum(axis=1, keepdims=True))
         outputs.append(weights[-1] @ v)
@@ -344,7 +344,7 @@ def numpy_layer(tensors: dict[str, Any], ids: list[int], heads: int, norm: str) 
         "weights": np.stack(weights),
         "heads": np.stack(outputs),
         "residual": residual,
-        "output": residual if norm == "pre" else normalised(residual),
+        "output": residual if norm == "pre" else normalize(residual),
     }
 
 

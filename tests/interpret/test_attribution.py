@@ -33,7 +33,7 @@ def test_target_rollout_rows_sum_to_one() -> None:
     assert source.shape == (6, 6)
     assert target.shape == (6, 6)
     torch.testing.assert_close(source.sum(1) + target.sum(1), torch.ones(6, dtype=torch.float64))
-    assert (target.triu(1) == 0).all()  # nothing comes from the future
+    assert (target.triu(1) == 0).all()  # no weight on future positions
     assert (source > 0).all()
 
 
@@ -62,14 +62,14 @@ def test_attribution_matrices_match_single_steps() -> None:
 def test_occlusion_matrix_in_small_batches_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     model_folder = new_model_folder()
     activations = compute_activations(model_folder, SOURCE, TARGET)
-    whole = occlusion_matrix(model_folder, activations)
+    expected = occlusion_matrix(model_folder, activations)
     monkeypatch.setattr(attribution, "MAX_LOGITS", 1)
-    torch.testing.assert_close(occlusion_matrix(model_folder, activations), whole, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(occlusion_matrix(model_folder, activations), expected, rtol=1e-4, atol=1e-4)
 
 
 def test_normalize_attribution_ignores_negative_values() -> None:
-    found = normalize_attribution(torch.tensor([[3.0, -2.0, 1.0], [-1.0, -1.0, 0.0]]))
-    torch.testing.assert_close(found, torch.tensor([[0.75, 0.0, 0.25], [0.0, 0.0, 0.0]]))
+    normalized = normalize_attribution(torch.tensor([[3.0, -2.0, 1.0], [-1.0, -1.0, 0.0]]))
+    torch.testing.assert_close(normalized, torch.tensor([[0.75, 0.0, 0.25], [0.0, 0.0, 0.0]]))
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -77,28 +77,33 @@ def test_gradient_attribution_matches_finite_differences(norm: str) -> None:
     model_folder = new_model_folder(norm_placement=norm)
     model_folder.translation_model.double()
     activations = compute_activations(model_folder, SOURCE, TARGET)
-    step, rival = 2, 17
-    found = gradient_attribution(model_folder, activations, step, rival)
-    assert found.shape == (6,)
+    step, contrast_id = 2, 17
+    attribution_row = gradient_attribution(model_folder, activations, step, contrast_id)
+    assert attribution_row.shape == (6,)
     table = model_folder.translation_model.encoder.embedding.table.weight.data
-    place = 3  # a word that stands only once
-    identity = activations.source.ids[place]
-    assert activations.source.ids.count(identity) == 1
+    position = 3  # a word that occurs once
+    token_id = activations.source.ids[position]
+    assert activations.source.ids.count(token_id) == 1
 
     def margin() -> float:
         with torch.inference_mode():
-            source, before = torch.tensor([activations.source.ids]), torch.tensor([activations.decoder_input.ids])
-            logits = model_folder.translation_model.logits(model_folder.translation_model(source, before))[0, step]
-        return float(logits[activations.target.ids[step]] - logits[rival])
+            source, decoder_input = (
+                torch.tensor([activations.source.ids]),
+                torch.tensor([activations.decoder_input.ids]),
+            )
+            logits = model_folder.translation_model.logits(model_folder.translation_model(source, decoder_input))[
+                0, step
+            ]
+        return float(logits[activations.target.ids[step]] - logits[contrast_id])
 
     slopes = []
     for channel in range(table.size(1)):
-        table[identity, channel] += 1e-5
+        table[token_id, channel] += 1e-5
         above = margin()
-        table[identity, channel] -= 2e-5
+        table[token_id, channel] -= 2e-5
         slopes.append((above - margin()) / 2e-5)
-        table[identity, channel] += 1e-5
-    assert float(found[place]) == pytest.approx(float(torch.tensor(slopes).norm()), rel=1e-4)
+        table[token_id, channel] += 1e-5
+    assert float(attribution_row[position]) == pytest.approx(float(torch.tensor(slopes).norm()), rel=1e-4)
 
 
 def test_attribution_default_contrast_is_strongest_other_token() -> None:
@@ -115,21 +120,21 @@ def test_attribution_default_contrast_is_strongest_other_token() -> None:
 
 
 def test_occlusion_attribution_masks_one_token_and_keeps_positions() -> None:
-    """Against a mask made by hand: the word's key and value are cut out of every attention."""
+    """Against an explicit mask that removes the word's key and value from every attention."""
     model_folder = new_model_folder()
     activations = compute_activations(model_folder, SOURCE, TARGET)
-    step, rival, place = 1, 9, 2
-    found = occlusion_attribution(model_folder, activations, step, rival)
+    step, contrast_id, position = 1, 9, 2
+    attribution_row = occlusion_attribution(model_folder, activations, step, contrast_id)
     model = model_folder.translation_model
-    source, before = torch.tensor([activations.source.ids]), torch.tensor([activations.decoder_input.ids])
-    visible = torch.ones(1, 1, 1, 6, dtype=torch.bool)
-    visible[..., place] = False
+    source, decoder_input = torch.tensor([activations.source.ids]), torch.tensor([activations.decoder_input.ids])
+    attention_mask = torch.ones(1, 1, 1, 6, dtype=torch.bool)
+    attention_mask[..., position] = False
     with torch.inference_mode():
-        memory = model.encoder(source, visible)
-        hidden = model.logits(model.decoder(before, memory, visible))[0, step]
-    whole, token = activations.tensors["logits"][step], activations.target.ids[step]
-    lost = (whole[token] - whole[rival]) - (hidden[token] - hidden[rival])
-    assert float(found[place]) == pytest.approx(float(lost), abs=1e-4)
+        memory = model.encoder(source, attention_mask)
+        masked_logits = model.logits(model.decoder(decoder_input, memory, attention_mask))[0, step]
+    logits, token = activations.tensors["logits"][step], activations.target.ids[step]
+    expected = (logits[token] - logits[contrast_id]) - (masked_logits[token] - masked_logits[contrast_id])
+    assert float(attribution_row[position]) == pytest.approx(float(expected), abs=1e-4)
 
 
 def test_attribution_leaves_model_unchanged() -> None:
@@ -137,5 +142,5 @@ def test_attribution_leaves_model_unchanged() -> None:
     activations = compute_activations(model_folder, SOURCE, TARGET)
     gradient_attribution(model_folder, activations, 0)
     assert all(parameter.grad is None for parameter in model_folder.translation_model.parameters())
-    again = compute_activations(model_folder, SOURCE, TARGET)
-    assert all(torch.equal(tensor, again.tensors[name]) for name, tensor in activations.tensors.items())
+    second = compute_activations(model_folder, SOURCE, TARGET)
+    assert all(torch.equal(tensor, second.tensors[name]) for name, tensor in activations.tensors.items())

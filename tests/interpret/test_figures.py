@@ -35,7 +35,7 @@ from heedful.models.embeddings import sinusoids
 from heedful.training.lr_schedule import noam
 
 ROWS, COLUMNS = ["q0", "q1", "q2"], ["k0", "k1", "k2", "k3", "k4"]
-NO_FONT_HAS = "\U0010fffd"
+UNDRAWABLE = "\U0010fffd"
 
 
 def random_weights(*shape: int) -> Tensor:
@@ -43,25 +43,25 @@ def random_weights(*shape: int) -> Tensor:
 
 
 def meshes(figure: Figure) -> list[QuadMesh]:
-    """The maps, without the colour bars."""
+    """The maps, without the color bars."""
     maps = [axes for axes in figure.axes if axes.get_label() not in ("scale", "<colorbar>")]
     return [item for axes in maps for item in axes.collections if isinstance(item, QuadMesh)]
 
 
-def drawn(mesh: QuadMesh) -> np.ma.MaskedArray:
+def mesh_values(mesh: QuadMesh) -> np.ma.MaskedArray:
     array = mesh.get_array()
     assert array is not None
     return np.ma.asarray(array)
 
 
-def names(axes: Axes) -> tuple[list[str], list[str]]:
+def label_texts(axes: Axes) -> tuple[list[str], list[str]]:
     return (
         [label.get_text() for label in axes.get_yticklabels()],
         [label.get_text() for label in axes.get_xticklabels()],
     )
 
 
-def hatched(axes: Axes, shape: Sequence[int]) -> np.ndarray:
+def find_hatched_cells(axes: Axes, shape: Sequence[int]) -> np.ndarray:
     """Which cells the hatched shape covers."""
     patches = [patch for patch in axes.patches if isinstance(patch, PathPatch) and patch.get_hatch()]
     return np.array(
@@ -80,9 +80,9 @@ def test_head_figure_has_queries_as_rows_and_keys_as_columns() -> None:
     weights = random_weights(3, 5)
     figure = head_figure(weights, ROWS, COLUMNS, "A head")
     (mesh,) = meshes(figure)
-    np.testing.assert_array_equal(drawn(mesh), weights.double().numpy())
+    np.testing.assert_array_equal(mesh_values(mesh), weights.double().numpy())
     axes = figure.axes[0]
-    assert names(axes) == (ROWS, COLUMNS)
+    assert label_texts(axes) == (ROWS, COLUMNS)
     assert axes.get_ylim() == (3, 0)  # the first row is on top
     assert (axes.get_ylabel(), axes.get_xlabel()) == ("query Q", "key K")
     assert mesh.get_clim() == (0, 1)
@@ -92,18 +92,18 @@ def test_head_figure_has_queries_as_rows_and_keys_as_columns() -> None:
 
 
 def test_head_figure_masked_cells_are_hatched_without_number() -> None:
-    visible = causal_mask(4)
-    figure = head_figure(random_weights(4, 4), list("abcd"), list("abcd"), attention_mask=visible)
+    attention_mask = causal_mask(4)
+    figure = head_figure(random_weights(4, 4), list("abcd"), list("abcd"), attention_mask=attention_mask)
     axes = figure.axes[0]
-    np.testing.assert_array_equal(hatched(axes, (4, 4)), ~visible.numpy())
-    np.testing.assert_array_equal(np.ma.getmaskarray(drawn(meshes(figure)[0])), ~visible.numpy())
+    np.testing.assert_array_equal(find_hatched_cells(axes, (4, 4)), ~attention_mask.numpy())
+    np.testing.assert_array_equal(np.ma.getmaskarray(mesh_values(meshes(figure)[0])), ~attention_mask.numpy())
     assert len(axes.texts) == 10
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["masked"]
 
 
 def test_head_figure_without_mask_has_no_hatching() -> None:
     figure = head_figure(random_weights(3, 5), ROWS, COLUMNS, attention_mask=torch.ones(3, 5, dtype=torch.bool))
-    assert not hatched(figure.axes[0], (3, 5)).any()
+    assert not find_hatched_cells(figure.axes[0], (3, 5)).any()
     assert not figure.legends
 
 
@@ -111,14 +111,14 @@ def test_head_figure_without_mask_has_no_hatching() -> None:
 def test_heads_figure_has_one_map_per_head(heads: int) -> None:
     weights = random_weights(heads, 3, 5)
     figure = heads_figure(weights, ROWS, COLUMNS, "Layer 1")
-    found = meshes(figure)
-    assert len(found) == heads
-    for mesh, head in zip(found, weights, strict=True):
-        np.testing.assert_array_equal(drawn(mesh), head.double().numpy())
+    maps = meshes(figure)
+    assert len(maps) == heads
+    for mesh, head in zip(maps, weights, strict=True):
+        np.testing.assert_array_equal(mesh_values(mesh), head.double().numpy())
     titles = [axes.get_title(loc="left") for axes in figure.axes[:heads]]
     assert titles == [f"head {number + 1}" for number in range(heads)]
-    assert names(figure.axes[0])[0] == ROWS
-    assert names(figure.axes[heads - 1])[1] == COLUMNS
+    assert label_texts(figure.axes[0])[0] == ROWS
+    assert label_texts(figure.axes[heads - 1])[1] == COLUMNS
 
 
 def test_lines_figure_of_one_word_draws_lines_by_weight() -> None:
@@ -144,7 +144,7 @@ def test_lines_figure_without_word_prints_no_numbers() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 80])
-def test_figures_from_one_word_to_a_page(count: int, tmp_path: Path) -> None:
+def test_figures_of_any_size_label_all_words(count: int, tmp_path: Path) -> None:
     words = [f"word{number}" for number in range(count)]
     weights = random_weights(count, count)
     for name, figure in (
@@ -160,13 +160,13 @@ def test_figures_from_one_word_to_a_page(count: int, tmp_path: Path) -> None:
 def test_head_figure_with_hundreds_of_words_labels_some() -> None:
     words = [f"word{number}" for number in range(400)]
     figure = heads_figure(random_weights(2, 400, 400), words, words)
-    rows, _ = names(figure.axes[0])
+    rows, _ = label_texts(figure.axes[0])
     assert rows[0] == "word0"
     assert 20 < len(rows) < 200
     assert max(figure.get_size_inches()) < 30
 
 
-def overlapping(labels: list[Text], figure: Figure) -> int:
+def count_overlaps(labels: list[Text], figure: Figure) -> int:
     renderer = FigureCanvasAgg(figure).get_renderer()
     boxes = [label.get_window_extent(renderer) for label in labels]
     return sum(box.overlaps(after) for box, after in pairwise(boxes))
@@ -176,20 +176,20 @@ def overlapping(labels: list[Text], figure: Figure) -> int:
 def test_head_figure_row_labels_do_not_overlap(count: int) -> None:
     words = ["Rindfleischetikettierungsüberwachung"] * count
     figure = head_figure(random_weights(count, count), words, words)
-    assert overlapping(figure.axes[0].get_yticklabels(), figure) == 0
+    assert count_overlaps(figure.axes[0].get_yticklabels(), figure) == 0
 
 
-STRANGE = ["مرحبا", "中文", "ひらがな", "हिन्दी", "$x_1$", "<b>&", "\\frac", "100%", "a_b", "😀", "\x07", ""]
+UNUSUAL_WORDS = ["مرحبا", "中文", "ひらがな", "हिन्दी", "$x_1$", "<b>&", "\\frac", "100%", "a_b", "😀", "\x07", ""]
 
 
 @pytest.mark.parametrize("draw", [head_figure, lines_figure])
 def test_save_figure_svg_keeps_words_as_text(draw: object, tmp_path: Path) -> None:
-    weights = random_weights(len(STRANGE), len(STRANGE))
-    figure = draw(weights, STRANGE, STRANGE, "$title_1$")  # type: ignore[operator]
-    path = tmp_path / "strange.svg"
-    assert save_figure(figure, path) == frozenset()  # the viewer's fonts are not ours to judge
+    weights = random_weights(len(UNUSUAL_WORDS), len(UNUSUAL_WORDS))
+    figure = draw(weights, UNUSUAL_WORDS, UNUSUAL_WORDS, "$title_1$")  # type: ignore[operator]
+    path = tmp_path / "unusual.svg"
+    assert save_figure(figure, path) == frozenset()  # SVG text uses the fonts of the viewer
     texts = svg_texts(path)
-    for word in [*STRANGE[:10], "$title_1$", "�", "∅"]:
+    for word in [*UNUSUAL_WORDS[:10], "$title_1$", "�", "∅"]:
         assert word in texts, word
 
 
@@ -212,8 +212,8 @@ def test_save_figure_png_is_valid(tmp_path: Path) -> None:
 
 
 def test_save_figure_returns_undrawable_characters_without_warning(tmp_path: Path) -> None:
-    figure = head_figure(random_weights(1, 2), ["a"], [NO_FONT_HAS, "b"])
-    assert save_figure(figure, tmp_path / "a.png") == {NO_FONT_HAS}
+    figure = head_figure(random_weights(1, 2), ["a"], [UNDRAWABLE, "b"])
+    assert save_figure(figure, tmp_path / "a.png") == {UNDRAWABLE}
     assert save_figure(figure, tmp_path / "a.svg") == frozenset()
 
 
@@ -230,10 +230,10 @@ def test_describe_undrawable_names_characters_and_packages() -> None:
 
 def test_choose_fonts_covers_text() -> None:
     assert choose_fonts(["Grüße", "Привет", "مرحبا"]) == ((BASE_FONT, "sans-serif"), frozenset())
-    families, undrawable = choose_fonts([f"a{NO_FONT_HAS}"])
+    families, undrawable = choose_fonts([f"a{UNDRAWABLE}"])
     assert families[0] == BASE_FONT
     assert families[-1] == LAST_RESORT_FONT
-    assert undrawable == {NO_FONT_HAS}
+    assert undrawable == {UNDRAWABLE}
     assert not choose_fonts(["\u200d\ufe0f \n"]).undrawable  # joiners, selectors and spaces need no glyph
 
 
@@ -265,8 +265,8 @@ def test_figures_mismatched_labels_are_an_error(draw: object) -> None:
 
 def test_positions_figure_shows_sinusoids_and_products() -> None:
     table, products = meshes(positions_figure(7, 12))
-    np.testing.assert_allclose(drawn(table), sinusoids(7, 12).numpy(), atol=1e-7)
-    square = drawn(products)
+    np.testing.assert_allclose(mesh_values(table), sinusoids(7, 12).numpy(), atol=1e-7)
+    square = mesh_values(products)
     assert square.shape == (7, 7)
     np.testing.assert_allclose(np.diag(square), 6)  # sin^2 + cos^2 of six pairs
     np.testing.assert_allclose(np.diag(square, 2), square[0, 2], atol=1e-6)  # depends on the distance only
@@ -278,12 +278,12 @@ def test_mask_figure_shows_causal_and_padding_masks() -> None:
     figure = mask_figure(["<s>", "Das", "Tier"], padding=2)
     ahead, padding, both = figure.axes
     expected = np.triu(np.ones((5, 5), bool), 1)
-    fillers = np.broadcast_to(np.arange(5) >= 3, (5, 5))
-    np.testing.assert_array_equal(hatched(ahead, (5, 5)), expected)
-    np.testing.assert_array_equal(hatched(padding, (5, 5)), fillers)
-    np.testing.assert_array_equal(hatched(both, (5, 5)), expected | fillers)
-    assert names(ahead) == (["<s>", "Das", "Tier", "<pad>", "<pad>"],) * 2
-    assert names(mask_figure(3, 0).axes[0])[0] == ["1", "2", "3"]
+    is_padding = np.broadcast_to(np.arange(5) >= 3, (5, 5))
+    np.testing.assert_array_equal(find_hatched_cells(ahead, (5, 5)), expected)
+    np.testing.assert_array_equal(find_hatched_cells(padding, (5, 5)), is_padding)
+    np.testing.assert_array_equal(find_hatched_cells(both, (5, 5)), expected | is_padding)
+    assert label_texts(ahead) == (["<s>", "Das", "Tier", "<pad>", "<pad>"],) * 2
+    assert label_texts(mask_figure(3, 0).axes[0])[0] == ["1", "2", "3"]
     with pytest.raises(HeedfulError, match="nothing to mask"):
         mask_figure([])
 
@@ -313,7 +313,7 @@ def test_measure_saturation_grows_with_channels_only_without_scaling() -> None:
     assert max(divided) - min(divided) < 0.05
 
 
-def test_training_figure_of_a_real_run(quick_model: Path, tmp_path: Path) -> None:
+def test_training_figure_of_a_run_shows_its_metrics(quick_model: Path, tmp_path: Path) -> None:
     lines = (quick_model / "training" / "metrics.jsonl").read_text().splitlines()
     validations = [item["validation_loss"] for item in map(json.loads, lines) if "validation_loss" in item]
     figure = training_figure(quick_model)

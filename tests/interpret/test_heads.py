@@ -69,22 +69,22 @@ def test_compute_head_profiles_detects_patterns() -> None:
 def test_compute_head_profiles_detects_aligners() -> None:
     """Each word attends to one word, and most are attended to; ends are ignored."""
     half = torch.tensor([[0.6, 0.4, 0.0, 0.0], [0.3, 0.0, 0.7, 0.0], [0.0, 0.0, 0.1, 0.9]])
-    one_for_all = torch.eye(4)[[1] * 3]
-    torn = torch.tensor([[0.4, 0.0, 0.0, 0.6], [0.0, 0.4, 0.0, 0.6], [0.0, 0.0, 1.0, 0.0]])
-    activations = new_trace([torch.eye(4)] * 3, [torch.eye(3)] * 3, [half, one_for_all, torn])
-    found = [item for item in compute_head_profiles([activations]) if item.kind == "cross"]
-    assert [item.alignment_score for item in found] == pytest.approx(
+    single_word = torch.eye(4)[[1] * 3]
+    ambiguous = torch.tensor([[0.4, 0.0, 0.0, 0.6], [0.0, 0.4, 0.0, 0.6], [0.0, 0.0, 1.0, 0.0]])
+    activations = new_trace([torch.eye(4)] * 3, [torch.eye(3)] * 3, [half, single_word, ambiguous])
+    cross_profiles = [item for item in compute_head_profiles([activations]) if item.kind == "cross"]
+    assert [item.alignment_score for item in cross_profiles] == pytest.approx(
         [min((0.6 + 0.7) / 2, (0.6 + 0.4 + 0.7) / 3), min(1, 1 / 3), min(0.4, (0.4 + 0.4 + 1) / 3)]
     )
-    assert [item.pattern for item in found] == ["aligner", "", ""]
+    assert [item.pattern for item in cross_profiles] == ["aligner", "", ""]
     hidden = replace(activations, masked_source=(1,))
-    kept = [item for item in compute_head_profiles([hidden]) if item.kind == "cross"]
-    assert kept[0].alignment_score == pytest.approx(min((0.6 + 0.7) / 2, (0.6 + 0.7) / 2))
+    masked_profiles = [item for item in compute_head_profiles([hidden]) if item.kind == "cross"]
+    assert masked_profiles[0].alignment_score == pytest.approx(min((0.6 + 0.7) / 2, (0.6 + 0.7) / 2))
     assert all(item.alignment_score is None for item in compute_head_profiles([activations]) if item.kind != "cross")
 
 
 def test_normalized_entropy_of_masked_row_counts_visible_keys() -> None:
-    """Rows that see 1, 2 and 4 tokens, all evenly: as broad as can be, though their entropies differ."""
+    """Uniform rows over 1 to 4 tokens: normalized entropy 1, though their entropies differ."""
     causal = torch.ones(4, 4).tril()
     even = causal / causal.sum(1, keepdim=True)
     half = torch.tensor([[1.0, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0.25, 0.25, 0.25, 0.25]])
@@ -92,7 +92,7 @@ def test_normalized_entropy_of_masked_row_counts_visible_keys() -> None:
     decoder = [item for item in compute_head_profiles([activations]) if item.kind == "decoder"]
     assert decoder[0].normalized_entropy == pytest.approx(1)
     assert decoder[0].entropy == pytest.approx((0 + 1 + math.log2(3) + 2) / 4)
-    assert decoder[1].normalized_entropy == pytest.approx(1 / 3)  # one of the three rows that have a choice
+    assert decoder[1].normalized_entropy == pytest.approx(1 / 3)  # one of the three rows with more than one key
 
 
 def test_entropy_zero_weight_adds_nothing() -> None:
@@ -101,13 +101,13 @@ def test_entropy_zero_weight_adds_nothing() -> None:
 
 def test_compute_head_profiles_weights_sentences_equally() -> None:
     model_folder = new_model_folder()
-    one, other = (
+    first_activations, second_activations = (
         compute_activations(model_folder, "A dog.", "Un chien."),
         compute_activations(model_folder, "The dog was very tired.", "Le chien."),
     )
-    both = compute_head_profiles([one, other])
-    apart = [compute_head_profiles([item]) for item in (one, other)]
+    both = compute_head_profiles([first_activations, second_activations])
+    separate = [compute_head_profiles([item]) for item in (first_activations, second_activations)]
     assert len(both) == 3 * 4 + 2 * 4 + 2 * 4
-    for whole, first, second in zip(both, *apart, strict=True):
-        assert whole.entropy == pytest.approx((first.entropy + second.entropy) / 2)
-        assert whole.sink_weight == pytest.approx((first.sink_weight + second.sink_weight) / 2)
+    for combined, first, second in zip(both, *separate, strict=True):
+        assert combined.entropy == pytest.approx((first.entropy + second.entropy) / 2)
+        assert combined.sink_weight == pytest.approx((first.sink_weight + second.sink_weight) / 2)

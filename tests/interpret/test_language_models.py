@@ -16,15 +16,15 @@ from heedful.interpret.trace_schema import TraceRequest
 from tests.interpret.small_models import new_model_folder
 from tests.models.variants import VARIANTS
 
-BEGINNING = "The animal didn't"
+PROMPT = "The animal didn't"
 BLANKS = "The __ didn't cross the __ because it was tired."
 KIND = {"causal_lm": "decoder", "masked_lm": "encoder"}
-TEXT = {"causal_lm": BEGINNING, "masked_lm": BLANKS}
-EVERY = pytest.mark.parametrize("architecture", ["causal_lm", "masked_lm"])
+TEXT = {"causal_lm": PROMPT, "masked_lm": BLANKS}
+both_architectures = pytest.mark.parametrize("architecture", ["causal_lm", "masked_lm"])
 NAMES = ["paper", "pre-norm", "relative", "rotary", "bigbird", "no-residuals"]
 
 
-@EVERY
+@both_architectures
 @pytest.mark.parametrize("name", NAMES)
 def test_build_model_attention_matches_language_model(architecture: str, name: str) -> None:
     settings = dict(VARIANTS[name])
@@ -36,15 +36,17 @@ def test_build_model_attention_matches_language_model(architecture: str, name: s
     }
     assert len(compute_head_profiles([activations])) == 3 * activations.layers[kind]
     for layer in range(activations.layers[kind]):
-        step, where = build_model_attention(model_folder, activations, kind, layer), attention_name(kind, layer)
+        step, name_prefix = build_model_attention(model_folder, activations, kind, layer), attention_name(kind, layer)
         weights = torch.stack([head.attention.weights for head in step.heads])
         torch.testing.assert_close(weights, activations.weights(kind, layer).double(), rtol=0, atol=1e-5)
-        torch.testing.assert_close(step.output, activations.tensors[f"{where}.residual"].double(), rtol=0, atol=1e-4)
+        torch.testing.assert_close(
+            step.output, activations.tensors[f"{name_prefix}.residual"].double(), rtol=0, atol=1e-4
+        )
     explanation = explain_row(model_folder, activations, kind, 1, 2, 3)
     assert sum(explanation.values["weights"]) == pytest.approx(1)
 
 
-@EVERY
+@both_architectures
 def test_trace_of_language_model_has_every_tensor(architecture: str) -> None:
     model_folder = new_model_folder("bpe", architecture=architecture)
     trace = compute_trace(model_folder, TraceRequest(source=TEXT[architecture]))
@@ -54,81 +56,81 @@ def test_trace_of_language_model_has_every_tensor(architecture: str) -> None:
     assert manifest["alignment"] is None
     assert ("decoder.mask" in manifest["tensors"]) == (architecture == "causal_lm")
     assert ("padding.mask" in manifest["tensors"]) == (architecture == "masked_lm")
-    ids, chances = trace.tensors.get("lens.ids"), trace.tensors.get("lens.probabilities")
-    own = trace.activations.tensors["logits"].softmax(-1).max(-1)
-    assert ids[-1, :, 0].tolist() == own.indices.tolist()
-    torch.testing.assert_close(chances[-1, :, 0], own.values, rtol=0, atol=1e-5)
+    ids, probabilities = trace.tensors.get("lens.ids"), trace.tensors.get("lens.probabilities")
+    expected = trace.activations.tensors["logits"].softmax(-1).max(-1)
+    assert ids[-1, :, 0].tolist() == expected.indices.tolist()
+    torch.testing.assert_close(probabilities[-1, :, 0], expected.values, rtol=0, atol=1e-5)
 
 
 def test_trace_of_causal_lm_matches_generate_text() -> None:
     model_folder = new_model_folder("bpe", architecture="causal_lm")
-    trace = compute_trace(model_folder, TraceRequest(source=BEGINNING)).manifest
+    trace = compute_trace(model_folder, TraceRequest(source=PROMPT)).manifest
     greedy = GenerationConfig(beam_size=1, length_penalty=model_folder.config.generation.length_penalty)
-    longest = trace["translation"]["prefix_length"] + model_folder.config.generation.max_length_offset
-    assert [trace["translation"]["text"]] == generate_text(model_folder, BEGINNING, greedy, longest)
-    assert trace["translation"]["text"].startswith(BEGINNING)
+    max_length = trace["translation"]["prefix_length"] + model_folder.config.generation.max_length_offset
+    assert [trace["translation"]["text"]] == generate_text(model_folder, PROMPT, greedy, max_length)
+    assert trace["translation"]["text"].startswith(PROMPT)
     assert trace["beam_search"]["beam_size"] == 1
-    drawn = compute_trace(
-        model_folder, TraceRequest(source=BEGINNING, seed=3, temperature=0.7, top_k=20, top_p=0.9)
+    sampled = compute_trace(
+        model_folder, TraceRequest(source=PROMPT, seed=3, temperature=0.7, top_k=20, top_p=0.9)
     ).manifest
     settings = GenerationConfig(method="sample", seed=3, temperature=0.7, top_k=20, top_p=0.9)
-    assert [drawn["translation"]["text"]] == generate_text(model_folder, BEGINNING, settings, longest)
-    assert (drawn["beam_search"], drawn["translation"]["is_reference"]) == (None, False)
-    assert drawn["translation"]["text"] != trace["translation"]["text"]
+    assert [sampled["translation"]["text"]] == generate_text(model_folder, PROMPT, settings, max_length)
+    assert (sampled["beam_search"], sampled["translation"]["is_reference"]) == (None, False)
+    assert sampled["translation"]["text"] != trace["translation"]["text"]
 
 
 def test_trace_of_causal_lm_masks_future() -> None:
-    """What comes later changes nothing before it: the rows of the beginning stay the same."""
+    """Later tokens do not change the rows of earlier ones."""
     model_folder = new_model_folder("bpe", architecture="causal_lm")
-    trace = compute_trace(model_folder, TraceRequest(source=BEGINNING))
+    trace = compute_trace(model_folder, TraceRequest(source=PROMPT))
     ids = trace.manifest["translation"]["ids"]
-    again = compute_trace(model_folder, TraceRequest(source=BEGINNING, target_ids=(*ids[:4], 9, 8)))
-    assert again.manifest["translation"]["is_reference"]
-    before, after = trace.activations.weights("decoder", 1), again.activations.weights("decoder", 1)
+    other_trace = compute_trace(model_folder, TraceRequest(source=PROMPT, target_ids=(*ids[:4], 9, 8)))
+    assert other_trace.manifest["translation"]["is_reference"]
+    before, after = trace.activations.weights("decoder", 1), other_trace.activations.weights("decoder", 1)
     torch.testing.assert_close(before[:, :5, :5], after[:, :5, :5], rtol=0, atol=1e-6)
     assert not before.triu(1).any()
 
 
 def test_generate_alternatives_of_causal_lm_follow_prefix() -> None:
     model_folder = new_model_folder("bpe", architecture="causal_lm")
-    trace = compute_trace(model_folder, TraceRequest(source=BEGINNING))
+    trace = compute_trace(model_folder, TraceRequest(source=PROMPT))
     step = trace.manifest["translation"]["prefix_length"]
-    found = generate_alternatives(trace, step, 4)
-    assert all(item.translation.text.startswith(BEGINNING) for item in found)
-    forced = (*trace.manifest["translation"]["ids"][:step], found[1].token_id)
-    other = compute_trace(model_folder, TraceRequest(source=BEGINNING, prefix_ids=forced)).manifest
-    assert other["translation"]["text"] == found[1].translation.text
+    alternatives = generate_alternatives(trace, step, 4)
+    assert all(alternative.translation.text.startswith(PROMPT) for alternative in alternatives)
+    forced = (*trace.manifest["translation"]["ids"][:step], alternatives[1].token_id)
+    other = compute_trace(model_folder, TraceRequest(source=PROMPT, prefix_ids=forced)).manifest
+    assert other["translation"]["text"] == alternatives[1].translation.text
     assert other["translation"]["prefix_length"] == step + 1
 
 
 def test_trace_of_masked_lm_matches_fill_blanks() -> None:
     model_folder = new_model_folder("bpe", architecture="masked_lm")
     manifest = compute_trace(model_folder, TraceRequest(source=BLANKS)).manifest
-    guesses = fill_blanks(model_folder, BLANKS, 5)
-    assert len(manifest["blank_positions"]) == len(guesses) == 2
+    predictions = fill_blanks(model_folder, BLANKS, 5)
+    assert len(manifest["blank_positions"]) == len(predictions) == 2
     assert [manifest["sides"]["source"]["subwords"][blank] for blank in manifest["blank_positions"]] == ["__", "__"]
-    for blank, expected in zip(manifest["blank_positions"], guesses, strict=True):
+    for blank, expected in zip(manifest["blank_positions"], predictions, strict=True):
         top = manifest["steps"][blank]["top"][:5]
-        shown = [manifest["subwords"][str(item["id"])].replace("▁", " ").strip() for item in top]
-        assert shown == [guess.text for guess in expected]
-        chances = [guess.probability for guess in expected]
-        assert [item["probability"] for item in top] == pytest.approx(chances, rel=1e-4)
+        texts = [manifest["subwords"][str(item["id"])].replace("▁", " ").strip() for item in top]
+        assert texts == [prediction.text for prediction in expected]
+        probabilities = [prediction.probability for prediction in expected]
+        assert [item["probability"] for item in top] == pytest.approx(probabilities, rel=1e-4)
     total = sum(manifest["steps"][blank]["log_probability"] for blank in manifest["blank_positions"])
     assert manifest["translation"]["log_probability"] == pytest.approx(total)
 
 
-@EVERY
-def test_trace_of_language_model_with_ablated_heads(architecture: str) -> None:
+@both_architectures
+def test_trace_of_language_model_with_ablated_heads_changes_probabilities(architecture: str) -> None:
     model_folder = new_model_folder("bpe", architecture=architecture)
     kind = KIND[architecture]
-    whole = compute_trace(model_folder, TraceRequest(source=TEXT[architecture]))
+    plain = compute_trace(model_folder, TraceRequest(source=TEXT[architecture]))
     request = TraceRequest(
-        source=TEXT[architecture], ablated_heads=(f"{kind}.1.2",), target_ids=whole.manifest["translation"]["ids"]
+        source=TEXT[architecture], ablated_heads=(f"{kind}.1.2",), target_ids=plain.manifest["translation"]["ids"]
     )
-    off = compute_trace(model_folder, request)
-    assert not get_sublayer(off.model_folder.model, kind, 1)[0].output.weight[:, 10:15].any()
-    assert off.manifest["translation"]["text"] == whole.manifest["translation"]["text"]
-    assert off.manifest["steps"][3]["log_probability"] != whole.manifest["steps"][3]["log_probability"]
+    ablated = compute_trace(model_folder, request)
+    assert not get_sublayer(ablated.model_folder.model, kind, 1)[0].output.weight[:, 10:15].any()
+    assert ablated.manifest["translation"]["text"] == plain.manifest["translation"]["text"]
+    assert ablated.manifest["steps"][3]["log_probability"] != plain.manifest["steps"][3]["log_probability"]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +159,7 @@ def test_trace_of_language_model_unsupported_field_is_an_error(
 def test_trace_of_causal_lm_respects_learned_position_limit() -> None:
     """A text truncated at the last position can be traced."""
     model_folder = new_model_folder("bpe", architecture="causal_lm", positions="learned", max_length=12)
-    trace = compute_trace(model_folder, TraceRequest(source=BEGINNING))
+    trace = compute_trace(model_folder, TraceRequest(source=PROMPT))
     assert len(trace.activations.decoder_input.ids) <= 12
     with pytest.raises(HeedfulError, match="exceed the 12 learned positions"):
         compute_trace(model_folder, TraceRequest(source="The animal didn't cross the street because it was too tired."))

@@ -10,8 +10,7 @@ import pytest
 from heedful.data.word_vectors import WordVectors
 from heedful.errors import HeedfulError
 from heedful.interpret.explain import TOPICS
-from heedful.interpret.lecture.attention import explain_mask, explain_numerical
-from heedful.interpret.lecture.attention import explain_thinking_machines as thinking
+from heedful.interpret.lecture.attention import explain_mask, explain_numerical, explain_thinking_machines
 from heedful.interpret.lecture.layer_parts import explain_layer, explain_positions, explain_schedule
 from heedful.interpret.lecture.text_representations import explain_glove, explain_text
 from heedful.interpret.tables import Explanation, render_text, to_json
@@ -20,7 +19,7 @@ from tests.data.word_vector_files import write_word_vectors
 GLOVE_EXCERPT = Path(__file__).parents[1] / "data" / "glove_excerpt.txt"
 
 
-def flat(explanation: Explanation, width: int = 100) -> str:
+def render_in_one_line(explanation: Explanation, width: int = 100) -> str:
     """The text without line breaks, to find sentences in."""
     return re.sub(r"\s+", " ", render_text(explanation, width=width))
 
@@ -36,12 +35,12 @@ def test_topic_fits_width_and_is_valid_json(name: str, width: int) -> None:
 
 
 def test_explain_thinking_machines_values_and_notes() -> None:
-    values = thinking().values
+    values = explain_thinking_machines().values
     assert values["weights"] == pytest.approx([0.8807970779778823, 0.11920292202211755], abs=1e-15)
     assert values["unscaled_weights"][0] == pytest.approx(0.9999998874648379, abs=1e-15)
     assert values["gradient"][0] == pytest.approx(0.10499358540350662)
     assert values["unscaled_gradient"][0] == pytest.approx(1.12535149e-07)
-    text = flat(thinking())
+    text = render_in_one_line(explain_thinking_machines())
     for sentence in ("saturates", "It is the other way round: they vanish", "0.99999989", "weighs 0.1142"):
         assert sentence in text
 
@@ -53,7 +52,7 @@ def test_explain_numerical_values_and_notes() -> None:
     np.testing.assert_allclose(values["unscaled"]["output"][0], [1.9366210617, 6.6831053083, 1.5950684075])
     np.testing.assert_allclose(values["scaled"]["output"][0], [1.8638742024, 6.3193710122, 1.7041886963])
     np.testing.assert_allclose(values["rounded"]["output"], [[2, 7, 1.5], [2, 8, 0], [2, 7.8, 0.3]])
-    text = flat(explain_numerical())
+    text = render_in_one_line(explain_numerical())
     assert "gives these inputs only" in text
     assert "leaves the division out" in text
     assert "weights that were rounded first" in text
@@ -65,7 +64,7 @@ def test_explain_mask_values_and_notes() -> None:
     assert values["masked_scores"][0][1] == -np.inf
     assert np.isnan(values["strict_weights"][0]).all()
     assert values["hi_how_are_you"]["largest_error"] == pytest.approx(0.185, abs=5e-4)
-    text = flat(explain_mask())
+    text = render_in_one_line(explain_mask())
     assert "prints 0.37 for 0.3775 and 0.31 for 0.3156: truncated, not rounded" in text
     assert re.search(r"I -> <start> 0\.3775 0\.37 0\.38 truncated", text)
     assert text.count(" truncated ") == 2
@@ -81,7 +80,7 @@ def test_explain_positions_values_and_notes() -> None:
     assert dots[100, 100] == pytest.approx(256, abs=1e-4)
     assert dots[3, 10] == pytest.approx(dots[50, 57], abs=1e-4)
     assert values["wavelengths_512"][-1] == pytest.approx(60611.47716626105)
-    text = flat(explain_positions())
+    text = render_in_one_line(explain_positions())
     assert "count positions from 1" in text
     assert "One of the documents adds them to q, k and v" in text
 
@@ -91,7 +90,7 @@ def test_explain_schedule_values_and_notes() -> None:
     assert values["peak"] == pytest.approx(0.0006987712429686843)
     assert values["peak"] == max(values["rates"].values())
     assert values["big_peak"] == pytest.approx(0.0004941058844013092)
-    assert "Step 0 is undefined" in flat(explain_schedule())
+    assert "Step 0 is undefined" in render_in_one_line(explain_schedule())
 
 
 def test_explain_layer_values() -> None:
@@ -110,7 +109,7 @@ def test_explain_text_values_and_notes() -> None:
     assert values["bag_of_words"] == [1, 0, 1]
     np.testing.assert_allclose(values["tf_idf"][0], [0.4054651081, 1.0986122887, 0], atol=1e-10)
     np.testing.assert_allclose(values["smooth_tf_idf"][1], [0.7898069291, 0, 0.6133555370], atol=1e-10)
-    assert "That is a bag of words (multi-hot)" in flat(explain_text())
+    assert "That is a bag of words (multi-hot)" in render_in_one_line(explain_text())
 
 
 class TestGlove:
@@ -127,7 +126,7 @@ class TestGlove:
         assert explanation.values["king_man_woman"][0]["word"] == "queen"
 
     def test_explain_glove_notes(self) -> None:
-        text = flat(explain_glove(GLOVE_EXCERPT))
+        text = render_in_one_line(explain_glove(GLOVE_EXCERPT))
         for sentence in ("All 8 printed decimals agree", "after 7,500 draws", "run twice", "50 / 10 = 5", "W^O"):
             assert sentence in text
         assert max(map(len, render_text(explain_glove(GLOVE_EXCERPT), width=80).split("\n"))) <= 80
@@ -141,15 +140,15 @@ class TestOtherVectors:
 
     def test_explain_glove_other_vectors_reports_difference(self, tmp_path: Path) -> None:
         path = self.write(tmp_path / "v.txt", "the cat sat on table king man woman queen", 20)
-        text = flat(explain_glove(path))
+        text = render_in_one_line(explain_glove(path))
         assert "these are not the notebook's vectors" in text
         assert "agree" not in text
 
     def test_explain_glove_missing_word_is_an_error(self, tmp_path: Path) -> None:
         path = self.write(tmp_path / "v.txt", "the cats sat on table king man woman queen", 20)
-        with pytest.raises(HeedfulError, match="'cat' is not among the 9 words") as caught:
+        with pytest.raises(HeedfulError, match="'cat' is not among the 9 words") as error:
             explain_glove(path)
-        assert "cats" in caught.value.hint
+        assert "cats" in error.value.hint
 
     def test_explain_glove_indivisible_size_is_an_error(self, tmp_path: Path) -> None:
         path = self.write(tmp_path / "v.txt", "the cat sat on table king man woman queen", 7)

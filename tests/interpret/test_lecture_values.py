@@ -1,6 +1,6 @@
-"""Every number of the lecture texts that is a computation, as computed exactly, through our own functions.
+"""Every computed number of the lecture texts, checked exactly against the functions of the package.
 
-The other tests have the most telling of them with words; here are the rest, so that none can drift.
+test_lecture.py has the most important ones with their notes; these are the others.
 """
 
 import math
@@ -26,8 +26,8 @@ def matrix(numbers: Any) -> torch.Tensor:
     return torch.tensor(numbers, dtype=torch.float64)
 
 
-def close(found: torch.Tensor, expected: Any, tolerance: float = 1e-12) -> None:
-    torch.testing.assert_close(found.double(), matrix(expected), rtol=0, atol=tolerance)
+def close(actual: torch.Tensor, expected: Any, tolerance: float = 1e-12) -> None:
+    torch.testing.assert_close(actual.double(), matrix(expected), rtol=0, atol=tolerance)
 
 
 GREETING_SCORES = [
@@ -116,9 +116,9 @@ def test_greeting_printed_weights_match_no_temperature() -> None:
 
 
 def test_strict_mask_first_row_is_undefined() -> None:
-    """The wrong formula, j < i: the first row sees nothing and is undefined."""
-    visible = torch.ones(4, 4, dtype=torch.bool).tril(-1)
-    weights = softmax(mask_scores(matrix(GREETING_WEIGHTS), visible))
+    """The wrong formula, j < i: the first row attends to nothing and is undefined."""
+    attention_mask = torch.ones(4, 4, dtype=torch.bool).tril(-1)
+    weights = softmax(mask_scores(matrix(GREETING_WEIGHTS), attention_mask))
     assert weights[0].isnan().all()
     close(
         weights[1:],
@@ -282,7 +282,9 @@ def test_parameter_counts_match_reference_values(
 def test_parameter_counts_of_sublayers_match_reference_values() -> None:
     base = paper_model(False, 37000, False)
     layer = base.encoder.layers[0]
-    sizes = {name: sum(parameter.numel() for parameter in part.parameters()) for name, part in layer.named_children()}
+    sizes = {
+        name: sum(parameter.numel() for parameter in module.parameters()) for name, module in layer.named_children()
+    }
     assert sizes["attention"] == 1048576
     assert sizes["feed_forward"] == 2099712
     assert sizes["residual_attention"] == 1024

@@ -35,11 +35,11 @@ def test_activations_of_recurrent_model_have_cross_attention_only(architecture: 
 
 def test_trace_of_recurrent_model_has_manifest_and_tensors() -> None:
     model_folder = new_model_folder("bpe", architecture="gru")
-    found = compute_trace(model_folder, TraceRequest(source=SENTENCE, masked_source=(2,)))
-    assert found.manifest["model"]["architecture"] == "gru"
-    assert found.manifest["model"]["heads"] == 1
-    for tensor, entry in found.manifest["tensors"].items():
-        assert tuple(found.tensors.get(tensor).shape) == tuple(entry["shape"])
-    assert not found.tensors.get("decoder.0.cross.weights")[..., 2].any()
+    trace = compute_trace(model_folder, TraceRequest(source=SENTENCE, masked_source=(2,)))
+    assert trace.manifest["model"]["architecture"] == "gru"
+    assert trace.manifest["model"]["heads"] == 1
+    for tensor, entry in trace.manifest["tensors"].items():
+        assert tuple(trace.tensors.get(tensor).shape) == tuple(entry["shape"])
+    assert not trace.tensors.get("decoder.0.cross.weights")[..., 2].any()
     with pytest.raises(HeedfulError, match="recurrent"):
         compute_trace(model_folder, TraceRequest(source=SENTENCE, ablated_heads=("cross.0.0",)))

@@ -21,14 +21,14 @@ from heedful.interpret.tables import (
 )
 
 
-def text_of(*tables: Table, width: int = 100, digits: int = 4, styled: bool = False) -> list[str]:
+def render_lines(*tables: Table, width: int = 100, digits: int = 4, styled: bool = False) -> list[str]:
     explanation = Explanation("Title", (Section("Heading", "a = b", tables, ("A note.",)),))
     return render_text(explanation, width=width, digits=digits, use_style=styled).split("\n")
 
 
-def test_render_text_layout() -> None:
+def test_render_text_prints_sections_tables_and_notes() -> None:
     table = matrix_table("Scores", ["q1", "q2"], ["k1", "k2"], [[0.5, -12.25], [math.inf, 1e-9]]).with_sum_column()
-    assert text_of(table) == [
+    assert render_lines(table) == [
         "Title",
         "",
         "1. Heading",
@@ -54,7 +54,7 @@ def test_table_sums_skip_words_and_keep_integers() -> None:
 
 def test_render_text_splits_wide_tables() -> None:
     table = matrix_table("Wide", ["row"], number_labels(30), [[n + 0.5 for n in range(30)]])
-    lines = text_of(table, width=80)
+    lines = render_lines(table, width=80)
     assert all(cell_len(line) <= 80 for line in lines)
     numbers = [word for line in lines if line.strip().startswith("row") for word in line.split()[1:]]
     assert numbers == [f"{n + 0.5:.4f}" for n in range(30)]
@@ -63,13 +63,13 @@ def test_render_text_splits_wide_tables() -> None:
 
 
 def test_render_text_blocks_have_similar_sizes() -> None:
-    lines = text_of(matrix_table("", ["row"], number_labels(9), [[0.5] * 9]), width=3 + 3 + 8 * 8)
+    lines = render_lines(matrix_table("", ["row"], number_labels(9), [[0.5] * 9]), width=3 + 3 + 8 * 8)
     assert [len(line.split()) - 1 for line in lines if line.strip().startswith("row")] == [5, 4]
 
 
 def test_render_text_keeps_column_wider_than_terminal() -> None:
     word = "x" * 130
-    assert any(word in line for line in text_of(Table("", ("a",), ("w",), ((word,),)), width=40))
+    assert any(word in line for line in render_lines(Table("", ("a",), ("w",), ((word,),)), width=40))
 
 
 def test_render_text_places_tables_beside_if_they_fit() -> None:
@@ -77,15 +77,15 @@ def test_render_text_places_tables_beside_if_they_fit() -> None:
         matrix_table("A", ["a"], ["1"], [[1]]),
         matrix_table("B", ["b"], ["1"], [[2]], beside=True),
     )
-    assert "   A         B" in text_of(left, right)
-    wide = matrix_table("B", ["b" * 60], ["1"], [[2]], beside=True)
-    assert not any("A" in line and "B" in line for line in text_of(left, wide, width=60))
+    assert "   A         B" in render_lines(left, right)
+    wide_table = matrix_table("B", ["b" * 60], ["1"], [[2]], beside=True)
+    assert not any("A" in line and "B" in line for line in render_lines(left, wide_table, width=60))
 
 
 @pytest.mark.parametrize("label", ["猫が好き", "القطة", "👩‍👩‍👧‍👦", "e\u0301te\u0301", "▁the", "", "a\x1b[31m\nb"])
 def test_render_text_columns_align_in_every_script(label: str) -> None:
     table = matrix_table("", ["plain", label], ["one", label], [[1.5, 2.5], [3.5, 4.5]])
-    lines = [line for line in text_of(table) if ".5000" in line]
+    lines = [line for line in render_lines(table) if ".5000" in line]
     assert len(lines) == 2
     assert len({cell_len(line) for line in lines}) == 1
     assert len({cell_len(line[: line.index(".5000")]) for line in lines}) == 1
@@ -93,13 +93,13 @@ def test_render_text_columns_align_in_every_script(label: str) -> None:
 
 
 def test_render_text_marks_right_to_left_labels() -> None:
-    line = next(line for line in text_of(matrix_table("", ["القطة"], ["1"], [[1.0]])) if "القطة" in line)
+    line = next(line for line in render_lines(matrix_table("", ["القطة"], ["1"], [[1.0]])) if "القطة" in line)
     assert "\u200eالقطة\u200e" in line
 
 
-def test_render_text_empty_tables() -> None:
-    assert "   (nothing)" in text_of(Table("Empty", (), ("a",), ()))
-    assert any(line.strip() == "alone" for line in text_of(Table("", ("alone",), (), ((),))))
+def test_render_text_empty_tables_print_placeholder() -> None:
+    assert "   (nothing)" in render_lines(Table("Empty", (), ("a",), ()))
+    assert any(line.strip() == "alone" for line in render_lines(Table("", ("alone",), (), ((),))))
     assert render_text(Explanation("Only a title", ())) == "Only a title\n"
 
 
@@ -112,23 +112,23 @@ def test_table_missing_cell_fails_assertion() -> None:
     ("cell", "digits", "expected"),
     [(0.37754, 2, "0.38"), (-0.0, 4, "0.0000"), (-0.00004, 4, "-4.0e-05"), (0.00005, 4, "0.0001")],
 )
-def test_format_cell_rounds(cell: float, digits: int, expected: str) -> None:
+def test_format_cell_rounds_to_digits(cell: float, digits: int, expected: str) -> None:
     assert format_cell(cell, digits) == expected
 
 
 def test_render_text_respects_digits_of_table() -> None:
     cells = [[1 / 3]]
-    assert "0.333333" in "".join(text_of(matrix_table("", ["a"], ["b"], cells), digits=6))
-    assert "0.33333333" in "".join(text_of(matrix_table("", ["a"], ["b"], cells, min_digits=8), digits=2))
-    assert "0.3\n" in "\n".join(text_of(matrix_table("", ["a"], ["b"], cells, digits=1), digits=6))
+    assert "0.333333" in "".join(render_lines(matrix_table("", ["a"], ["b"], cells), digits=6))
+    assert "0.33333333" in "".join(render_lines(matrix_table("", ["a"], ["b"], cells, min_digits=8), digits=2))
+    assert "0.3\n" in "\n".join(render_lines(matrix_table("", ["a"], ["b"], cells, digits=1), digits=6))
 
 
 def test_render_text_bold_only_with_style() -> None:
     table = matrix_table("", ["a"], ["b"], [[1]])
-    assert not any("\x1b" in line for line in text_of(table))
-    bold = text_of(table, styled=True)
+    assert not any("\x1b" in line for line in render_lines(table))
+    bold = render_lines(table, styled=True)
     assert "\x1b[1m1. Heading\x1b[0m" in bold
-    assert [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in bold] == text_of(table)
+    assert [line.replace("\x1b[1m", "").replace("\x1b[0m", "") for line in bold] == render_lines(table)
 
 
 def test_can_style_and_terminal_width_read_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,20 +56,20 @@ def test_word_tokens_splits_text(text: str, expected: list[str]) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="▁\U0010fffd")))
 def test_word_tokens_drop_only_spaces(text: str) -> None:
-    kept = "".join(word_tokens(text))
-    assert "".join(kept.split()) == "".join(text.split())
+    text_without_spaces = "".join(word_tokens(text))
+    assert "".join(text_without_spaces.split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize("kind", ["word", "character", "bpe", "unigram"])
 def test_subword_tokens_have_no_space_marks(kind: str) -> None:
     texts = ["the cat sat on the mat", "the dog sat"] * 5
     tokenizer = learn_tokenizer(texts, TokenizerConfig.from_settings({"model_type": kind, "vocab_size": 300}))
-    found = subword_tokens("the cat sat", tokenizer)
-    assert "".join(found) == "thecatsat"
+    tokens = subword_tokens("the cat sat", tokenizer)
+    assert "".join(tokens) == "thecatsat"
     if kind == "word":
-        assert found == ["the", "cat", "sat"]
+        assert tokens == ["the", "cat", "sat"]
     if kind == "character":
-        assert found == list("thecatsat")
+        assert tokens == list("thecatsat")
 
 
 def test_one_hot_and_bag_of_words_match_hand_computation() -> None:
@@ -125,13 +125,13 @@ def test_one_hot_maximum_is_bag_and_sum_is_counts() -> None:
 
 @pytest.mark.parametrize("smooth", [True, False])
 def test_text_representations_accept_empty_input(smooth: bool) -> None:
-    none = TermVocabulary(())
+    empty_vocabulary = TermVocabulary(())
     assert one_hot([], TERMS).shape == (0, 3)
-    assert one_hot([], none).shape == (0, 0)
+    assert one_hot([], empty_vocabulary).shape == (0, 0)
     assert bag_of_words([], TERMS).tolist() == [0, 0, 0]
     assert term_counts([], TERMS).shape == (0, 3)
     assert tf_idf([], TERMS, smooth=smooth).shape == (0, 3)
-    assert tf_idf([[], []], none, smooth=smooth).shape == (2, 0)
+    assert tf_idf([[], []], empty_vocabulary, smooth=smooth).shape == (2, 0)
     with_empty = tf_idf([["AI"], []], TERMS, smooth=smooth)  # df of two terms is 0
     assert np.isfinite(with_empty).all()
     assert with_empty[1].tolist() == [0, 0, 0]

@@ -34,15 +34,15 @@ BEAM = 3
 
 @pytest.fixture(scope="module", params=["post", "pre"])
 def trace(request: pytest.FixtureRequest) -> Trace:
-    """Of a model that knows nothing, post-norm and pre-norm."""
+    """A trace of an untrained model, post-norm and pre-norm."""
     return compute_trace(new_model_folder(norm_placement=request.param), TraceRequest(source=SENTENCE, beam_size=BEAM))
 
 
-def same(found: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-6) -> None:
-    torch.testing.assert_close(found.float(), expected.float(), rtol=0, atol=tolerance)
+def check_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float = 1e-6) -> None:
+    torch.testing.assert_close(actual.float(), expected.float(), rtol=0, atol=tolerance)
 
 
-# --- Looking changes nothing
+# --- Observing changes nothing
 
 
 def test_trace_translation_matches_translate_ids() -> None:
@@ -55,35 +55,35 @@ def test_trace_translation_matches_translate_ids() -> None:
 @torch.inference_mode()
 def test_trace_logits_match_unobserved_pass(trace: Trace) -> None:
     model, sides = trace.model_folder.translation_model, trace.manifest["sides"]
-    source, read = (torch.tensor([sides[side]["ids"]]) for side in ("source", "decoder_input"))
-    plain = model.logits(model(source, read))[0]
+    source, decoder_input = (torch.tensor([sides[side]["ids"]]) for side in ("source", "decoder_input"))
+    plain = model.logits(model(source, decoder_input))[0]
     for step in range(len(sides["target"]["ids"])):
-        same(trace.tensors.get(f"logits.{step}"), plain[step], 0)
-    own = model.score(source, torch.tensor([sides["target"]["ids"]]))[0].tolist()
+        check_close(trace.tensors.get(f"logits.{step}"), plain[step], 0)
+    scores = model.score(source, torch.tensor([sides["target"]["ids"]]))[0].tolist()
     explanation = [step["log_probability"] for step in trace.manifest["steps"]]
-    assert explanation == pytest.approx(own, abs=1e-5)
+    assert explanation == pytest.approx(scores, abs=1e-5)
 
 
 # --- Names, shapes, types
 
 
 def test_trace_tensors_match_manifest_specs(trace: Trace) -> None:
-    described = json.loads(json.dumps(trace.manifest))["tensors"]
-    loaded = load(trace.tensors.to_bytes(described))
-    kinds = {"F16": torch.float16, "F32": torch.float32, "U8": torch.uint8, "I32": torch.int32}
-    assert loaded.keys() == described.keys()
-    for name, explanation in described.items():
+    specs = json.loads(json.dumps(trace.manifest))["tensors"]
+    loaded = load(trace.tensors.to_bytes(specs))
+    dtypes = {"F16": torch.float16, "F32": torch.float32, "U8": torch.uint8, "I32": torch.int32}
+    assert loaded.keys() == specs.keys()
+    for name, explanation in specs.items():
         assert list(loaded[name].shape) == explanation["shape"], name
-        assert loaded[name].dtype == kinds[explanation["dtype"]], name
-    assert trace.tensors.size(described) == sum(tensor.nbytes for tensor in loaded.values())
+        assert loaded[name].dtype == dtypes[explanation["dtype"]], name
+    assert trace.tensors.size(specs) == sum(tensor.nbytes for tensor in loaded.values())
 
 
 def test_trace_tensor_names_follow_the_paper(trace: Trace) -> None:
     names = trace.manifest["tensors"].keys()
     for kind in ATTENTION_KINDS:
         for layer in range(trace.manifest["model"]["layers"][kind]):
-            parts = ("q", "k", "v", "scores", "weights", "heads", "output", "x")
-            assert {f"{attention_name(kind, layer)}.{part}" for part in parts} <= names
+            tensor_names = ("q", "k", "v", "scores", "weights", "heads", "output", "x")
+            assert {f"{attention_name(kind, layer)}.{tensor_name}" for tensor_name in tensor_names} <= names
     assert {
         *list_residual_stream(trace.activations, "decoder"),
         "encoder.memory",
@@ -101,21 +101,21 @@ def test_trace_attention_rows_sum_to_one(trace: Trace) -> None:
         name = attention_name(kind, 1)
         weights, scores = trace.tensors.get(f"{name}.weights"), trace.tensors.get(f"{name}.scores")
         assert weights.shape == (4, len(rows.ids), len(columns.ids))
-        same(weights.float().sum(-1), torch.ones(weights.shape[:2]), 3e-3)
+        check_close(weights.float().sum(-1), torch.ones(weights.shape[:2]), 3e-3)
         scaled = scores.float() / math.sqrt(5)  # width 20, 4 heads
         if kind == "decoder":
             assert (weights[:, ~mask] == 0).all()
             scaled = scaled.masked_fill(~mask, -torch.inf)
-        same(weights, scaled.softmax(-1), 5e-3)
+        check_close(weights, scaled.softmax(-1), 5e-3)
 
 
 def test_trace_positions_and_padding_match_model(trace: Trace) -> None:
     length = len(trace.manifest["sides"]["source"]["ids"])
-    same(trace.tensors.get("encoder.positions"), sinusoids(length, 20), 0)
+    check_close(trace.tensors.get("encoder.positions"), sinusoids(length, 20), 0)
     assert trace.tensors.get("padding.mask").tolist() == [1] * length + [0] * EXTRA_PADDING
     weights = trace.tensors.get("padding.weights")
     assert (weights[:, :, length:] == 0).all()
-    same(weights[:, :, :length], trace.tensors.get("encoder.0.self.weights"), 1e-3)
+    check_close(weights[:, :, :length], trace.tensors.get("encoder.0.self.weights"), 1e-3)
 
 
 def test_trace_without_free_positions_has_no_padding_example() -> None:
@@ -133,14 +133,14 @@ def test_trace_without_free_positions_has_no_padding_example() -> None:
 
 @torch.inference_mode()
 def test_logit_lens_last_stage_matches_model(trace: Trace) -> None:
-    """What the last layer would say is what the model says."""
-    ids, chances = trace.tensors.get("lens.ids"), trace.tensors.get("lens.probabilities")
+    """The last stage of the lens gives the predictions of the model."""
+    ids, probabilities = trace.tensors.get("lens.ids"), trace.tensors.get("lens.probabilities")
     assert ids.shape[0] == len(list_residual_stream(trace.activations, "decoder")) == 1 + 2 * 3
     for step, explanation in enumerate(trace.manifest["steps"]):
         top = explanation["top"][: ids.size(-1)]
         assert ids[-1, step].tolist() == [item["id"] for item in top]
-        assert chances[-1, step].tolist() == pytest.approx([item["probability"] for item in top], abs=1e-6)
-    assert {str(identity) for identity in ids.flatten().tolist()} <= json.loads(json.dumps(trace.manifest))[
+        assert probabilities[-1, step].tolist() == pytest.approx([item["probability"] for item in top], abs=1e-6)
+    assert {str(token_id) for token_id in ids.flatten().tolist()} <= json.loads(json.dumps(trace.manifest))[
         "subwords"
     ].keys()
 
@@ -152,7 +152,7 @@ def test_logit_lens_last_stage_matches_model(trace: Trace) -> None:
 )
 @pytest.mark.parametrize("kind", ["word", "bpe"])
 def test_trace_spans_map_subwords_to_text(kind: str, source: str) -> None:
-    """Of the text that the model read, and of the translation: a word stands between its first and last."""
+    """Spans of the source text and of the translation: those of a word's subwords cover the word."""
     model_folder = new_model_folder(kind)
     explanation = compute_trace(
         model_folder, TraceRequest(source=source, target="Le chien était à l'heure. 👍🏽")
@@ -174,8 +174,8 @@ def test_trace_spans_map_subwords_to_text(kind: str, source: str) -> None:
 def test_trace_sizes_at_40_tokens_are_bounded() -> None:
     """The budgets of the page: manifest at most 60 kB, thumbnails at most 150 kB."""
     model_folder = new_model_folder(layers=(6, 6), heads=8, d_model=32)
-    words = model_folder.tokenizer.source.encode(SENTENCE)
-    text = model_folder.tokenizer.source.decode((words * 4)[:39])
+    ids = model_folder.tokenizer.source.encode(SENTENCE)
+    text = model_folder.tokenizer.source.decode((ids * 4)[:39])
     target = tuple((list(model_folder.tokenizer.target.encode("il était trop fatigué .")) * 9)[:39])
     trace = compute_trace(model_folder, TraceRequest(source=text, target_ids=target))
     assert len(trace.activations.source.ids) == 40
@@ -185,27 +185,27 @@ def test_trace_sizes_at_40_tokens_are_bounded() -> None:
     thumbnails = [f"thumbnails.{kind}" for kind in ATTENTION_KINDS]
     assert len(trace.tensors.to_bytes(thumbnails)) <= 150_000
     assert trace.tensors.get("thumbnails.cross").shape == (6, 8, THUMBNAIL_SIZE, THUMBNAIL_SIZE)
-    whole = [name for name in trace.manifest["tensors"] if not name.startswith("logits")]
-    assert trace.tensors.size(whole) <= 4_500_000
+    names = [name for name in trace.manifest["tensors"] if not name.startswith("logits")]
+    assert trace.tensors.size(names) <= 4_500_000
 
 
 def test_trace_thumbnails_are_max_pooled(trace: Trace) -> None:
     small = trace.tensors.get("thumbnails.encoder")
     weights = trace.activations.weights("encoder", 2)
     assert small.shape[2:] == weights.shape[1:]  # a short sentence is not pooled
-    same(small[2] / 255, weights, 0.5 / 255 + 1e-6)
+    check_close(small[2] / 255, weights, 0.5 / 255 + 1e-6)
 
 
 # --- Search
 
 
-def tokens_of(nodes: list[dict[str, Any]], node: dict[str, Any]) -> list[int]:
-    """The whole hypothesis that a node ends."""
-    found = [node["id"]]
+def get_hypothesis_ids(nodes: list[dict[str, Any]], node: dict[str, Any]) -> list[int]:
+    """The token ids of the hypothesis that ends at a node."""
+    ids = [node["id"]]
     while node["parent"] >= 0:
         node = nodes[node["parent"]]
-        found.insert(0, node["id"])
-    return found
+        ids.insert(0, node["id"])
+    return ids
 
 
 def test_trace_beam_search_is_a_tree_with_consistent_totals(trace: Trace) -> None:
@@ -225,31 +225,31 @@ def test_trace_beam_search_is_a_tree_with_consistent_totals(trace: Trace) -> Non
 def test_trace_beam_search_best_finished_is_translation() -> None:
     model_folder = new_model_folder(norm_placement="pre")
     activations = compute_trace(model_folder, TraceRequest(source=SENTENCE)).activations.tensors
-    usual, largest = activations["decoder.states"].mean(0), activations["logits"].max(-1).values.mean()
-    with torch.no_grad():  # a model that knows nothing would not end: now END is likely now and then
-        model_folder.translation_model.output.weight[END] = 0.8 * largest * usual / usual.dot(usual)
-    found = compute_trace(model_folder, TraceRequest(source=SENTENCE, beam_size=BEAM)).manifest
-    nodes = found["beam_search"]["nodes"]
+    mean_state, largest = activations["decoder.states"].mean(0), activations["logits"].max(-1).values.mean()
+    with torch.no_grad():  # an untrained model rarely predicts END: make it more probable
+        model_folder.translation_model.output.weight[END] = 0.8 * largest * mean_state / mean_state.dot(mean_state)
+    manifest = compute_trace(model_folder, TraceRequest(source=SENTENCE, beam_size=BEAM)).manifest
+    nodes = manifest["beam_search"]["nodes"]
     finished = [node for node in nodes if node["status"] == "finished"]
-    assert found["translation"]["complete"]
+    assert manifest["translation"]["complete"]
     assert len(finished) >= BEAM
     best = max(finished, key=lambda node: node["score"])
-    assert tokens_of(nodes, best) == [*found["translation"]["ids"], END]
-    assert best["total"] == pytest.approx(found["translation"]["log_probability"], abs=1e-3)
-    assert best["score"] == pytest.approx(found["translation"]["score"], abs=1e-3)
+    assert get_hypothesis_ids(nodes, best) == [*manifest["translation"]["ids"], END]
+    assert best["total"] == pytest.approx(manifest["translation"]["log_probability"], abs=1e-3)
+    assert best["score"] == pytest.approx(manifest["translation"]["score"], abs=1e-3)
 
 
 def test_trace_beam_search_unfinished_translation_is_best_of_longest(trace: Trace) -> None:
-    found = trace.manifest
-    nodes = found["beam_search"]["nodes"]
-    assert not found["translation"]["complete"]
+    manifest = trace.manifest
+    nodes = manifest["beam_search"]["nodes"]
+    assert not manifest["translation"]["complete"]
     assert not [node for node in nodes if node["status"] == "finished"]
     best = max((node for node in nodes if node["step"] == nodes[-1]["step"]), key=lambda node: node["total"])
-    assert tokens_of(nodes, best) == list(found["translation"]["ids"])
-    assert best["total"] == pytest.approx(found["translation"]["log_probability"], abs=1e-3)
+    assert get_hypothesis_ids(nodes, best) == list(manifest["translation"]["ids"])
+    assert best["total"] == pytest.approx(manifest["translation"]["log_probability"], abs=1e-3)
 
 
-# --- Heads that are off
+# --- Ablated heads
 
 
 @pytest.mark.parametrize("kind", ATTENTION_KINDS)
@@ -258,28 +258,30 @@ def test_trace_ablated_head_has_zero_rows_of_w_o(kind: AttentionKind) -> None:
     before = {name: tensor.clone() for name, tensor in model_folder.translation_model.state_dict().items()}
     target = tuple(model_folder.tokenizer.target.encode("il était trop fatigué ."))
     plain = compute_trace(model_folder, TraceRequest(source=SENTENCE, target_ids=target))
-    off = compute_trace(model_folder, TraceRequest(source=SENTENCE, target_ids=target, ablated_heads=(f"{kind}.1.2",)))
+    ablated = compute_trace(
+        model_folder, TraceRequest(source=SENTENCE, target_ids=target, ablated_heads=(f"{kind}.1.2",))
+    )
 
     by_hand = get_sublayer(model_folder.translation_model, kind, 1)[0].output.weight.detach().clone()
     by_hand[:, 10:15] = 0  # head 3 of 4 heads with 5 channels each
-    same(get_sublayer(off.model_folder.translation_model, kind, 1)[0].output.weight, by_hand, 0)
+    check_close(get_sublayer(ablated.model_folder.translation_model, kind, 1)[0].output.weight, by_hand, 0)
     changed = {
         name
-        for name, tensor in off.model_folder.translation_model.state_dict().items()
+        for name, tensor in ablated.model_folder.translation_model.state_dict().items()
         if not tensor.equal(before[name])
     }
     assert len(changed) == 1
 
     name = attention_name(kind, 1)
-    heads, output = off.activations.tensors[f"{name}.heads"], off.activations.tensors[f"{name}.output"]
+    heads, output = ablated.activations.tensors[f"{name}.heads"], ablated.activations.tensors[f"{name}.output"]
     bias = get_sublayer(model_folder.translation_model, kind, 1)[0].output.bias.detach()
-    same(output, heads.transpose(0, 1).flatten(1) @ by_hand.T + bias, 1e-5)
-    assert off.fingerprint != plain.fingerprint
-    assert off.manifest["translation"]["log_probability"] != plain.manifest["translation"]["log_probability"]
+    check_close(output, heads.transpose(0, 1).flatten(1) @ by_hand.T + bias, 1e-5)
+    assert ablated.fingerprint != plain.fingerprint
+    assert ablated.manifest["translation"]["log_probability"] != plain.manifest["translation"]["log_probability"]
     for key, tensor in model_folder.translation_model.state_dict().items():
-        assert tensor.equal(before[key]), key  # the model itself stays as it was
-    again = compute_trace(model_folder, TraceRequest(source=SENTENCE, target_ids=target))
-    assert again.fingerprint == plain.fingerprint
+        assert tensor.equal(before[key]), key  # the model itself is unchanged
+    repeated = compute_trace(model_folder, TraceRequest(source=SENTENCE, target_ids=target))
+    assert repeated.fingerprint == plain.fingerprint
 
 
 def test_trace_without_ablated_heads_keeps_model() -> None:
@@ -313,7 +315,7 @@ def test_trace_target_is_scored_not_searched() -> None:
     assert explanation["is_reference"]
     assert trace.manifest["beam_search"] is None
     activations = compute_activations(model_folder, SENTENCE, "il était trop fatigué .")
-    same(trace.tensors.get("logits.0"), activations.tensors["logits"][0], 0)
+    check_close(trace.tensors.get("logits.0"), activations.tensors["logits"][0], 0)
     assert explanation["log_probability"] == pytest.approx(sum(s["log_probability"] for s in trace.manifest["steps"]))
 
 

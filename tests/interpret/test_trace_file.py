@@ -24,12 +24,12 @@ def trace() -> Trace:
 def test_save_trace_round_trips(trace: Trace, tmp_path: Path) -> None:
     path = tmp_path / "record.safetensors"
     save_trace(trace, path, name="mine")
-    found = load_trace(path)
-    assert found.manifest == trace.export_manifest(name="mine")
-    assert found.manifest["model"]["name"] == "mine"
-    assert found.manifest["segments"] == [[SENTENCE, ""]]
-    assert set(found.tensors) == set(trace.tensors.entries) == set(found.manifest["tensors"])
-    for name, tensor in found.tensors.items():
+    loaded = load_trace(path)
+    assert loaded.manifest == trace.export_manifest(name="mine")
+    assert loaded.manifest["model"]["name"] == "mine"
+    assert loaded.manifest["segments"] == [[SENTENCE, ""]]
+    assert set(loaded.tensors) == set(trace.tensors.entries) == set(loaded.manifest["tensors"])
+    for name, tensor in loaded.tensors.items():
         assert torch.equal(tensor, trace.tensors.get(name)), name
     assert [item.name for item in tmp_path.iterdir()] == [path.name]
 

@@ -21,7 +21,7 @@ TARGET = "L'animal n'a pas traversé la rue parce qu'il était trop fatigué."
 DISTANCES = ("alibi", "relative", "relative-dependency")
 """Variants in which a distance adds to the scores."""
 HEADS = "2 4 4 0 6 4 11 11 11 11 4"
-EVERY = pytest.mark.parametrize("name", VARIANTS)
+all_variants = pytest.mark.parametrize("name", VARIANTS)
 
 
 def new_variant(name: str) -> ModelFolder:
@@ -34,21 +34,23 @@ def build_source(name: str) -> str:
     return f"{SENTENCE}\t{HEADS}" if VARIANTS[name].get("positions") in DEPENDENCY_POSITIONS else SENTENCE
 
 
-@EVERY
+@all_variants
 @pytest.mark.parametrize("kind", ATTENTION_KINDS)
 def test_build_model_attention_matches_variant(name: str, kind: str) -> None:
     model_folder = new_variant(name)
     activations = compute_activations(model_folder, build_source(name), TARGET)
     for layer in range(activations.layers[kind]):
-        step, where = build_model_attention(model_folder, activations, kind, layer), attention_name(kind, layer)
+        step, name_prefix = build_model_attention(model_folder, activations, kind, layer), attention_name(kind, layer)
         weights = torch.stack([head.attention.weights for head in step.heads])
         torch.testing.assert_close(weights, activations.weights(kind, layer).double(), rtol=0, atol=1e-5)
         outputs = torch.stack([head.attention.output for head in step.heads])
-        torch.testing.assert_close(outputs, activations.tensors[f"{where}.heads"].double(), rtol=1e-4, atol=2e-5)
-        torch.testing.assert_close(step.output, activations.tensors[f"{where}.residual"].double(), rtol=0, atol=1e-4)
+        torch.testing.assert_close(outputs, activations.tensors[f"{name_prefix}.heads"].double(), rtol=1e-4, atol=2e-5)
+        torch.testing.assert_close(
+            step.output, activations.tensors[f"{name_prefix}.residual"].double(), rtol=0, atol=1e-4
+        )
 
 
-@EVERY
+@all_variants
 def test_explain_row_of_variant_has_every_step(name: str) -> None:
     model_folder = new_variant(name)
     activations = compute_activations(model_folder, build_source(name), TARGET)
@@ -63,33 +65,33 @@ def test_explain_row_of_variant_has_every_step(name: str) -> None:
         assert ("+ distance" in text) == (name in DISTANCES and kind != "cross")
 
 
-@EVERY
+@all_variants
 def test_trace_of_variant_has_every_tensor(name: str) -> None:
-    found = compute_trace(new_variant(name), TraceRequest(source=build_source(name)))
-    manifest = found.manifest
+    trace = compute_trace(new_variant(name), TraceRequest(source=build_source(name)))
+    manifest = trace.manifest
     assert manifest["model"]["positions"] == VARIANTS[name].get("positions", "sinusoidal")
     for tensor, entry in manifest["tensors"].items():
-        assert tuple(found.tensors.get(tensor).shape) == tuple(entry["shape"])
+        assert tuple(trace.tensors.get(tensor).shape) == tuple(entry["shape"])
     assert ("encoder.0.self.pattern" in manifest["tensors"]) == name.startswith("bigbird")
 
 
 def test_sparse_patterns_have_block_reasons() -> None:
     """Blocks of two subwords: the first, the block itself, and in the encoder a random one."""
-    found = compute_trace(new_variant("bigbird"), TraceRequest(source=SENTENCE, target=TARGET))
+    trace = compute_trace(new_variant("bigbird"), TraceRequest(source=SENTENCE, target=TARGET))
     for kind in ("encoder", "decoder"):
-        explanation = found.manifest["sparse_patterns"][f"{kind}.0.self"]
-        mask = found.activations.tensors[f"{kind}.0.self.pattern"][::2, ::2]
+        explanation = trace.manifest["sparse_patterns"][f"{kind}.0.self"]
+        mask = trace.activations.tensors[f"{kind}.0.self.pattern"][::2, ::2]
         assert [row.nonzero().flatten().tolist() for row in mask] == explanation["rows"]
-        for row, (activations, why) in enumerate(zip(explanation["rows"], explanation["reasons"], strict=True)):
-            reasons = dict(zip(activations, why, strict=True))
+        for row, (blocks, row_reasons) in enumerate(zip(explanation["rows"], explanation["reasons"], strict=True)):
+            reasons = dict(zip(blocks, row_reasons, strict=True))
             if row == 0:
-                assert set(why) == {"first"}
+                assert set(row_reasons) == {"first"}
                 continue
             assert (reasons.pop(0), reasons.pop(row)) == ("first", "window")
             assert list(reasons.values()) == (["random"] if kind == "encoder" else [])
 
 
-@EVERY
+@all_variants
 def test_attribution_of_variant_is_finite(name: str) -> None:
     model_folder = new_variant(name)
     activations = compute_activations(model_folder, build_source(name), TARGET)
@@ -107,10 +109,10 @@ def test_attribution_of_variant_is_finite(name: str) -> None:
 @pytest.mark.parametrize("name", ["bigbird", "linformer", "relative", "dependency", "relative-dependency"])
 def test_trace_of_variant_masked_source_has_no_weight(name: str) -> None:
     model_folder = new_variant(name)
-    found = compute_trace(model_folder, TraceRequest(source=build_source(name), masked_source=(2,)))
-    step = build_model_attention(model_folder, found.activations, "encoder", 0)
+    trace = compute_trace(model_folder, TraceRequest(source=build_source(name), masked_source=(2,)))
+    step = build_model_attention(model_folder, trace.activations, "encoder", 0)
     weights = torch.stack([head.attention.weights for head in step.heads])
-    torch.testing.assert_close(weights, found.activations.weights("encoder", 0).double(), rtol=0, atol=1e-5)
+    torch.testing.assert_close(weights, trace.activations.weights("encoder", 0).double(), rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["dependency", "relative-dependency"])

@@ -31,15 +31,15 @@ def attention_as_pytorch(ours: MultiHeadAttention) -> dict[str, Tensor]:
 def as_pytorch(ours: Transformer) -> dict[str, Tensor]:
     """The weights of both stacks, for ``torch.nn.Transformer``, which has no embeddings."""
     return {
-        _renamed(name): tensor
+        rename_parameter(name): tensor
         for name, tensor in ours.state_dict().items()
         if name.startswith(("encoder.layers", "decoder.layers", "encoder.norm", "decoder.norm"))
     }
 
 
-def _renamed(name: str) -> str:
-    stack, part, rest = name.split(".", 2)
-    if part == "norm":
+def rename_parameter(name: str) -> str:
+    stack, module, rest = name.split(".", 2)
+    if module == "norm":
         return name
     number, inner = rest.split(".", 1)
     last = "residual_feed_forward.norm"

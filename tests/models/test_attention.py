@@ -19,7 +19,7 @@ def close(ours: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
     torch.testing.assert_close(ours, expected, rtol=0, atol=tolerance)
 
 
-def randomised(module: MultiHeadAttention) -> MultiHeadAttention:
+def randomize_parameters(module: MultiHeadAttention) -> MultiHeadAttention:
     """No parameter is zero or one, so that a missing bias is detected."""
     for parameter in module.parameters():
         nn.init.normal_(parameter, std=0.3)
@@ -29,7 +29,7 @@ def randomised(module: MultiHeadAttention) -> MultiHeadAttention:
 # ---- by hand
 
 
-def test_thinking_machines() -> None:
+def test_attention_weights_of_thinking_machines_example() -> None:
     query = torch.zeros(1, 64, dtype=torch.float64)
     key = torch.zeros(2, 64, dtype=torch.float64)
     query[0, :2] = torch.tensor([8.0, 4.0])
@@ -38,7 +38,7 @@ def test_thinking_machines() -> None:
     close(attention_weights(query, key), torch.tensor([[0.880797, 0.119203]]).double(), 5e-7)
 
 
-def test_three_words_with_three_channels() -> None:
+def test_attention_of_three_words_by_hand() -> None:
     query = torch.tensor([[1.0, 0, 2], [2, 2, 2], [2, 1, 3]]).double()
     key = torch.tensor([[0.0, 1, 1], [4, 4, 0], [2, 3, 1]]).double()
     value = torch.tensor([[1.0, 2, 3], [2, 8, 0], [2, 6, 3]]).double()
@@ -99,7 +99,7 @@ def test_masked_positions_get_zero_weight() -> None:
 @pytest.mark.parametrize("masked", ["nothing", "padding", "look-ahead"])
 def test_attention_kernel_matches_formula(masked: str) -> None:
     torch.manual_seed(5)
-    module = randomised(MultiHeadAttention(26, 2).double().eval())
+    module = randomize_parameters(MultiHeadAttention(26, 2).double().eval())
     keys = 5 if masked == "look-ahead" else 7
     query = torch.randn(3, 2, 5, 13).double()
     key, value = torch.randn(3, 2, keys, 13).double(), torch.randn(3, 2, keys, 13).double()
@@ -113,7 +113,7 @@ def test_attention_kernel_matches_formula(masked: str) -> None:
 
 def test_query_and_key_value_match_project() -> None:
     torch.manual_seed(7)
-    module = randomised(MultiHeadAttention(26, 2).double())
+    module = randomize_parameters(MultiHeadAttention(26, 2).double())
     x = torch.randn(3, 5, 26).double()
     query, key, value = module.project(x)
     close(module.query(x), query)
@@ -127,31 +127,31 @@ def test_query_and_key_value_match_project() -> None:
 @pytest.mark.parametrize("bias", [True, False])
 def test_cross_attention_matches_pytorch(bias: bool) -> None:
     torch.manual_seed(11)
-    ours = randomised(MultiHeadAttention(26, 2, bias=bias).double().eval())
+    ours = randomize_parameters(MultiHeadAttention(26, 2, bias=bias).double().eval())
     theirs = nn.MultiheadAttention(26, 2, bias=bias, batch_first=True).double().eval()
     theirs.load_state_dict(attention_as_pytorch(ours))
     x, memory = torch.randn(3, 5, 26).double(), torch.randn(3, 7, 26).double()
     attention_mask = torch.arange(7) < torch.tensor([[7], [4], [1]])  # (batch, keys)
     expected, weights = theirs(x, memory, memory, key_padding_mask=~attention_mask, average_attn_weights=False)
-    seen: dict[str, Tensor] = {}
-    close(ours(x, memory, attention_mask[:, None, None], observer=seen.__setitem__), expected)
-    close(seen["weights"], weights)
+    observed: dict[str, Tensor] = {}
+    close(ours(x, memory, attention_mask[:, None, None], observer=observed.__setitem__), expected)
+    close(observed["weights"], weights)
 
 
 def test_masked_self_attention_matches_pytorch() -> None:
     torch.manual_seed(13)
-    ours = randomised(MultiHeadAttention(26, 2).double().eval())
+    ours = randomize_parameters(MultiHeadAttention(26, 2).double().eval())
     theirs = nn.MultiheadAttention(26, 2, batch_first=True).double().eval()
     theirs.load_state_dict(attention_as_pytorch(ours))
     x = torch.randn(3, 7, 26).double()
     expected, weights = theirs(x, x, x, attn_mask=~causal_mask(7), average_attn_weights=False)
-    seen: dict[str, Tensor] = {}
-    close(ours(x, causal=True, observer=seen.__setitem__), expected)
-    close(seen["weights"], weights)
-    assert list(seen) == ["x", "q", "k", "v", "weights", "heads", "output"]
+    observed: dict[str, Tensor] = {}
+    close(ours(x, causal=True, observer=observed.__setitem__), expected)
+    close(observed["weights"], weights)
+    assert list(observed) == ["x", "q", "k", "v", "weights", "heads", "output"]
 
 
-def test_initial_attention_is_flat() -> None:
+def test_initial_weights_are_within_xavier_bound() -> None:
     """The Xavier bound of the three input matrices as one: from 74 channels to 3 times 74."""
     torch.manual_seed(17)
     module = MultiHeadAttention(74, 2)

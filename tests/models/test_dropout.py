@@ -28,9 +28,9 @@ def test_dropout_preserves_mean_and_scales(rate: float) -> None:
 def test_dropout_adjacent_elements_are_independent() -> None:
     """Four elements share one 64-bit draw and must be independent."""
     torch.manual_seed(3)
-    kept = (Dropout(0.5)(torch.ones(COUNT)) != 0).double() - 0.5
+    nonzero = (Dropout(0.5)(torch.ones(COUNT)) != 0).double() - 0.5
     for distance in range(1, 9):
-        correlation = float((kept[distance:] * kept[:-distance]).mean()) * 4
+        correlation = float((nonzero[distance:] * nonzero[:-distance]).mean()) * 4
         assert abs(correlation) < 5 / COUNT**0.5
 
 
@@ -63,12 +63,12 @@ def test_dropout_gradient_is_the_applied_mask() -> None:
 def test_dropout_same_seed_same_mask() -> None:
     layer, x = Dropout(0.3), torch.ones(3, 5, 7)
 
-    def drawn(seed: int) -> torch.Tensor:
+    def apply_dropout(seed: int) -> torch.Tensor:
         torch.manual_seed(seed)
         return layer(x)
 
-    assert torch.equal(drawn(6), drawn(6))
-    assert not torch.equal(drawn(6), drawn(7))
+    assert torch.equal(apply_dropout(6), apply_dropout(6))
+    assert not torch.equal(apply_dropout(6), apply_dropout(7))
     torch.manual_seed(6)
     assert not torch.equal(layer(x), layer(x))
 

@@ -13,33 +13,37 @@ from heedful.models.efficient_attention import (
     LinformerAttention,
     bigbird_blocks,
 )
-from tests.models.test_relative_positions import HEADS, WIDTH, new
+from tests.models.test_relative_positions import D_MODEL, HEADS, new
 
 
-def visible_of(lengths: list[int], longest: int) -> Tensor:
-    return (torch.arange(longest) < torch.tensor(lengths)[:, None])[:, None, None]
+def padding_mask(lengths: list[int], max_length: int) -> Tensor:
+    return (torch.arange(max_length) < torch.tensor(lengths)[:, None])[:, None, None]
 
 
-def agree(module: MultiHeadAttention, actual: Tensor, expected: Tensor, x: Tensor) -> None:
-    """Forward and gradient."""
+def check_equal(module: MultiHeadAttention, actual: Tensor, expected: Tensor, x: Tensor) -> None:
+    """Check the output and its gradients."""
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-9)
-    wanted = [x, *module.parameters()]
+    inputs = [x, *module.parameters()]
     direction = torch.randn_like(expected)
-    ours = torch.autograd.grad((actual * direction).sum(), wanted)
-    theirs = torch.autograd.grad((expected * direction).sum(), wanted)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other, rtol=0, atol=1e-9)
+    actual_gradients = torch.autograd.grad((actual * direction).sum(), inputs)
+    expected_gradients = torch.autograd.grad((expected * direction).sum(), inputs)
+    for actual_gradient, expected_gradient in zip(actual_gradients, expected_gradients, strict=True):
+        torch.testing.assert_close(actual_gradient, expected_gradient, rtol=0, atol=1e-9)
 
 
-def sees(module: BigBirdAttention, i: int, j: int, length: int) -> bool:
+def attends(module: BigBirdAttention, i: int, j: int, length: int) -> bool:
     """Whether position i attends to position j in a text of this length, by the paper's three rules."""
-    blocks, number = module.blocks, module.blocks.block_count(length)
-    if i // blocks.block_size >= number:
+    blocks, block_count = module.blocks, module.blocks.block_count(length)
+    if i // blocks.block_size >= block_count:
         return i // blocks.block_size < blocks.global_blocks
-    own, other = i // blocks.block_size, j // blocks.block_size
-    if own < blocks.global_blocks or other < blocks.global_blocks or abs(own - other) <= blocks.window_blocks // 2:
+    query_block, key_block = i // blocks.block_size, j // blocks.block_size
+    if (
+        query_block < blocks.global_blocks
+        or key_block < blocks.global_blocks
+        or abs(query_block - key_block) <= blocks.window_blocks // 2
+    ):
         return True
-    return other in bigbird_blocks(blocks, number, module.seed)[own].tolist()
+    return key_block in bigbird_blocks(blocks, block_count, module.seed)[query_block].tolist()
 
 
 SHAPES = [
@@ -55,19 +59,27 @@ SHAPES = [
 @pytest.mark.parametrize("padded", [False, True])
 def test_bigbird_matches_formula(blocks: BlockPattern, length: int, padded: bool) -> None:
     module = new(BigBirdAttention, blocks=blocks, seed=3)
-    assert blocks.block_count(length) > blocks.attended_blocks, "else everything is seen"
-    x = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
+    assert blocks.block_count(length) > blocks.attended_blocks, "the pattern is not sparse"
+    x = torch.randn(2, length, D_MODEL, dtype=torch.float64, requires_grad=True)
     lengths = [length, length - 5] if padded else [length, length]
-    attention_mask = visible_of(lengths, length) if padded else None
+    attention_mask = padding_mask(lengths, length) if padded else None
     pattern = torch.tensor(
-        [[[[sees(module, i, j, own) and j < own for j in range(length)] for i in range(length)]] for own in lengths]
+        [
+            [
+                [
+                    [attends(module, i, j, sentence_length) and j < sentence_length for j in range(length)]
+                    for i in range(length)
+                ]
+            ]
+            for sentence_length in lengths
+        ]
     )
     assert not pattern[0].all()
     mask = pattern | ~pattern.any(-1, keepdim=True)
     query, key, value = module.project(x)
     expected = module.output(attention(query, key, value, mask).transpose(1, 2).flatten(2))
-    real = visible_of(lengths, length)[:, 0, 0, :, None]  # the output of padding is unused
-    agree(module, module(x, attention_mask=attention_mask) * real, expected * real, x)
+    is_token = padding_mask(lengths, length)[:, 0, 0, :, None]  # the output of padding is unused
+    check_equal(module, module(x, attention_mask=attention_mask) * is_token, expected * is_token, x)
 
 
 @pytest.mark.parametrize("length", [1, 2, 11, 12])
@@ -75,8 +87,8 @@ def test_bigbird_covering_everything_matches_full_attention(length: int) -> None
     module = new(BigBirdAttention, blocks=BlockPattern(2, 3, 1, 2), seed=0)
     full = new(MultiHeadAttention)
     full.load_state_dict(module.state_dict())
-    x = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
-    attention_mask = visible_of([length, max(1, length - 3)], length)
+    x = torch.randn(2, length, D_MODEL, dtype=torch.float64, requires_grad=True)
+    attention_mask = padding_mask([length, max(1, length - 3)], length)
     actual, expected = module(x, attention_mask=attention_mask), full(x, attention_mask=attention_mask)
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-12)
 
@@ -84,7 +96,7 @@ def test_bigbird_covering_everything_matches_full_attention(length: int) -> None
 def test_bigbird_all_blocks_matches_full_attention() -> None:
     """The block-wise computation itself, not the shortcut."""
     module = new(BigBirdAttention, blocks=BlockPattern(2, 3, 0, 9), seed=0)
-    x = torch.randn(2, 19, WIDTH, dtype=torch.float64)
+    x = torch.randn(2, 19, D_MODEL, dtype=torch.float64)
     query, key, value = module.project(x)
     actual = module._attend_blocks(query, key, value, None)[..., :19, :]
     torch.testing.assert_close(actual, attention(query, key, value), rtol=0, atol=1e-12)
@@ -93,8 +105,8 @@ def test_bigbird_all_blocks_matches_full_attention() -> None:
 def test_bigbird_padding_changes_nothing() -> None:
     """Some blocks attend only to padding; no value may become NaN."""
     module = new(BigBirdAttention, blocks=BlockPattern(2, 1, 0, 1), seed=0)
-    x = torch.randn(2, 20, WIDTH, dtype=torch.float64, requires_grad=True)
-    actual = module(x, attention_mask=visible_of([20, 1], 20))
+    x = torch.randn(2, 20, D_MODEL, dtype=torch.float64, requires_grad=True)
+    actual = module(x, attention_mask=padding_mask([20, 1], 20))
     assert actual.isfinite().all()
     gradient = torch.autograd.grad(actual[0].sum() + actual[1, 0].sum(), x)[0]
     assert gradient.isfinite().all()
@@ -105,20 +117,24 @@ def test_bigbird_blocks_rows_are_equal_length_without_duplicates() -> None:
     assert table.shape == (40, 8)
     assert all(len(set(row)) == 8 for row in table.tolist())
     assert all({0, 1, block} <= set(row) for block, row in enumerate(table.tolist()))
-    assert not torch.equal(table, bigbird_blocks(BlockPattern(64, 3, 2, 3), 40, 8)), "each layer draws its own"
+    assert not torch.equal(table, bigbird_blocks(BlockPattern(64, 3, 2, 3), 40, 8)), (
+        "layers have the same random blocks"
+    )
 
 
-@pytest.mark.parametrize(("size", "window", "first", "length"), [(2, 2, 1, 13), (3, 1, 0, 20), (2, 3, 2, 24)])
-def test_causal_bigbird_matches_formula(size: int, window: int, first: int, length: int) -> None:
-    module = new(CausalBigBirdAttention, blocks=BlockPattern(size, window, first))
-    x = torch.randn(2, length, WIDTH, dtype=torch.float64, requires_grad=True)
+@pytest.mark.parametrize(
+    ("size", "window_blocks", "global_blocks", "length"), [(2, 2, 1, 13), (3, 1, 0, 20), (2, 3, 2, 24)]
+)
+def test_causal_bigbird_matches_formula(size: int, window_blocks: int, global_blocks: int, length: int) -> None:
+    module = new(CausalBigBirdAttention, blocks=BlockPattern(size, window_blocks, global_blocks))
+    x = torch.randn(2, length, D_MODEL, dtype=torch.float64, requires_grad=True)
     block = torch.arange(length) // size
-    apart = block[:, None] - block
-    mask = ((apart < window) | (block < first)) & causal_mask(length)
+    distances = block[:, None] - block
+    mask = ((distances < window_blocks) | (block < global_blocks)) & causal_mask(length)
     assert not mask[causal_mask(length)].all()
     query, key, value = module.project(x)
     expected = module.output(attention(query, key, value, mask).transpose(1, 2).flatten(2))
-    agree(module, module(x, causal=True), expected, x)
+    check_equal(module, module(x, causal=True), expected, x)
     steps = [
         module.attend_and_project(query[..., n : n + 1, :], key[..., : n + 1, :], value[..., : n + 1, :])
         for n in range(length)
@@ -129,7 +145,7 @@ def test_causal_bigbird_matches_formula(size: int, window: int, first: int, leng
 @pytest.mark.parametrize("lengths", [[9, 9], [9, 4]])
 def test_linformer_matches_formula(lengths: list[int]) -> None:
     module = new(LinformerAttention, max_length=14, projected_length=5)
-    x = torch.randn(2, 9, WIDTH, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(2, 9, D_MODEL, dtype=torch.float64, requires_grad=True)
     query, key, value = module.project(x)
     rows = []
     for sentence, length in enumerate(lengths):
@@ -140,20 +156,20 @@ def test_linformer_matches_formula(lengths: list[int]) -> None:
             weights = (query[sentence, head] @ keys.T / 2.0).softmax(-1)  # sqrt of 4 channels
             heads.append(weights @ values)
         rows.append(module.output(torch.cat(heads, -1)))
-    agree(module, module(x, attention_mask=visible_of(lengths, 9)), torch.stack(rows), x)
+    check_equal(module, module(x, attention_mask=padding_mask(lengths, 9)), torch.stack(rows), x)
 
 
 def test_linformer_too_long_raises() -> None:
     module = new(LinformerAttention, max_length=8, projected_length=5)
     with pytest.raises(HeedfulError, match="9 tokens exceed the 8 positions"):
-        module(torch.randn(1, 9, WIDTH, dtype=torch.float64))
+        module(torch.randn(1, 9, D_MODEL, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_weights_match_attention_output(causal: bool) -> None:
-    blocks, seen = BlockPattern(2, 1, 1, 0 if causal else 1), {}
+    blocks, observed = BlockPattern(2, 1, 1, 0 if causal else 1), {}
     module = new(CausalBigBirdAttention, blocks=blocks) if causal else new(BigBirdAttention, blocks=blocks, seed=0)
-    x = torch.randn(2, 15, WIDTH, dtype=torch.float64)
-    module(x, causal=causal, observer=seen.__setitem__)
-    torch.testing.assert_close(seen["weights"] @ seen["v"], seen["heads"], rtol=0, atol=1e-12)
-    assert (seen["weights"] == 0).any()
+    x = torch.randn(2, 15, D_MODEL, dtype=torch.float64)
+    module(x, causal=causal, observer=observed.__setitem__)
+    torch.testing.assert_close(observed["weights"] @ observed["v"], observed["heads"], rtol=0, atol=1e-12)
+    assert (observed["weights"] == 0).any()

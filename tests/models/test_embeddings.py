@@ -62,7 +62,7 @@ def test_learned_positions_too_long_raises() -> None:
     positions = LearnedPositions(6, max_length=11)
     assert torch.equal(positions(4, 7), positions.table[7:11])
     assert positions.table.requires_grad
-    with pytest.raises(HeedfulError, match="12 tokens exceed the 11 learned positions") as caught:
+    with pytest.raises(HeedfulError, match="12 tokens exceed the 11 learned positions") as error:
         positions(5, 7)
-    assert "11 learned positions" in str(caught.value)
-    assert "model.max_length" in caught.value.hint
+    assert "11 learned positions" in str(error.value)
+    assert "model.max_length" in error.value.hint

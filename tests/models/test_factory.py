@@ -9,40 +9,40 @@ from heedful.models.config import ArchitectureConfig
 from heedful.models.transformer import Transformer
 from heedful.tokenization.special_tokens import PAD
 from tests.models.test_transformer import close, new_model, padded_ids
-from tests.models.variants import VARIANTS, in_trees
+from tests.models.variants import VARIANTS, add_random_trees
 
-EVERY = pytest.mark.parametrize("name", VARIANTS)
+all_variants = pytest.mark.parametrize("name", VARIANTS)
 
 
-def variant(name: str, seed: int = 5) -> Transformer:
+def new_variant(name: str, seed: int = 5) -> Transformer:
     return new_model(seed, max_length=40, **{"d_model": 24, "heads": 3, **VARIANTS[name]})
 
 
-@EVERY
+@all_variants
 def test_padding_changes_nothing(name: str) -> None:
-    model = variant(name)
-    source = in_trees(name, padded_ids([13, 4, 1], 19))
+    model = new_variant(name)
+    source = add_random_trees(name, padded_ids([13, 4, 1], 19))
     target = padded_ids([9, 9, 9], 23, start=True)
     wider, longer = F.pad(source, (0, 3), value=PAD), F.pad(target, (0, 2), value=PAD)
     close(model.encode(wider)[:, :13][source != PAD], model.encode(source)[source != PAD])
     close(model(wider, longer)[:, :9], model(source, target))
 
 
-@EVERY
+@all_variants
 def test_batch_composition_and_order_change_nothing(name: str) -> None:
-    model, lengths = variant(name), [13, 8, 1]
-    source = in_trees(name, padded_ids(lengths, 19))
+    model, lengths = new_variant(name), [13, 8, 1]
+    source = add_random_trees(name, padded_ids(lengths, 19))
     target = padded_ids([9, 9, 9], 23, start=True)
-    together, order = model(source, target), torch.tensor([2, 0, 1])
-    close(model(source[order], target[order]), together[order])
+    expected, permutation = model(source, target), torch.tensor([2, 0, 1])
+    close(model(source[permutation], target[permutation]), expected[permutation])
     for row, length in enumerate(lengths):
-        close(model(source[row : row + 1, :length], target[row : row + 1])[0], together[row])
+        close(model(source[row : row + 1, :length], target[row : row + 1])[0], expected[row])
 
 
-@EVERY
+@all_variants
 def test_causal_mask_hides_the_future(name: str) -> None:
     """The gradient of a state with respect to the embedding of every later token is exactly zero."""
-    model = variant(name)
+    model = new_variant(name)
     source, target = padded_ids([13, 4], 19), padded_ids([11, 11], 23, start=True)
     memory, attention_mask = model.encode(source).detach(), model.source_attention_mask(source)
     x = model.decoder.embedding(target).detach().requires_grad_()
@@ -55,40 +55,40 @@ def test_causal_mask_hides_the_future(name: str) -> None:
         assert gradient[:, position].any()
 
 
-@EVERY
+@all_variants
 def test_step_matches_teacher_forcing(name: str) -> None:
-    model = variant(name)
-    source = in_trees(name, padded_ids([13, 4, 1], 19))
+    model = new_variant(name)
+    source = add_random_trees(name, padded_ids([13, 4, 1], 19))
     target = padded_ids([12, 12, 12], 23, start=True)
-    whole = model.logits(model(source, target)).log_softmax(-1)
+    expected = model.logits(model(source, target)).log_softmax(-1)
     state = model.start(source)
     for position in range(12):
         actual, state = model.step(target[:, position], state)
-        close(actual, whole[:, position])
+        close(actual, expected[:, position])
 
 
-@EVERY
+@all_variants
 def test_observer_changes_nothing(name: str) -> None:
-    model = variant(name)
-    source, target = in_trees(name, padded_ids([13, 4], 19)), padded_ids([9, 9], 23, start=True)
-    seen: dict[str, torch.Tensor] = {}
-    assert torch.equal(model(source, target, seen.__setitem__), model(source, target))
-    for key, weights in seen.items():
+    model = new_variant(name)
+    source, target = add_random_trees(name, padded_ids([13, 4], 19)), padded_ids([9, 9], 23, start=True)
+    observed: dict[str, torch.Tensor] = {}
+    assert torch.equal(model(source, target, observed.__setitem__), model(source, target))
+    for key, weights in observed.items():
         if key.endswith("weights"):
             close(weights.sum(-1), torch.ones(weights.shape[:-1]).double())
 
 
 @pytest.mark.long
-@EVERY
+@all_variants
 def test_every_variant_overfits_a_batch(name: str) -> None:
     """Ten pairs that differ only in word order, except for models without positions."""
     torch.manual_seed(1)
-    model = variant(name).float()
+    model = new_variant(name).float()
     source = torch.stack([torch.randperm(7) + 2 for _ in range(10)])
     target = F.pad(source.flip(1), (0, 1), value=1)
     if VARIANTS[name].get("positions") == "none":  # the causal decoder still knows the order
         source = torch.arange(10)[:, None] + 2
-    source = in_trees(name, source)
+    source = add_random_trees(name, source)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.002)
     first = float(-model.score(source, target).detach().mean())
     for _ in range(150):

@@ -25,13 +25,13 @@ def test_feed_forward_by_hand() -> None:
 
 
 def test_norm_placement_post_and_pre_by_hand() -> None:
-    x = torch.tensor([[5.0, 1.0]], dtype=torch.float64)  # normalised: (1, -1)
+    x = torch.tensor([[5.0, 1.0]], dtype=torch.float64)  # normalized: (1, -1)
 
     def sublayer(x: Tensor) -> Tensor:
         return x * torch.tensor([0.0, 3.0])
 
     post, pre = PostNorm(SMALL).double()(x, sublayer), PreNorm(SMALL).double()(x, sublayer)
-    # After: (5, 1) + (0, 3) = (5, 4), normalised (1, -1). Before: (5, 1) + (0, -3).
+    # After: (5, 1) + (0, 3) = (5, 4), normalized (1, -1). Before: (5, 1) + (0, -3).
     torch.testing.assert_close(post, torch.tensor([[1.0, -1.0]]).double(), rtol=0, atol=1e-4)
     torch.testing.assert_close(pre, torch.tensor([[5.0, -2.0]]).double(), rtol=0, atol=1e-4)
 
@@ -54,14 +54,14 @@ def test_embedding_initial_scale_and_zero_pad_row() -> None:
     assert float(table.weight[1:].detach().std()) == pytest.approx(66**-0.5, rel=0.02)
 
 
-@pytest.mark.parametrize("place", ["residual_attention", "residual_cross", "residual_feed_forward"])
-def test_dropout_applies_to_every_sublayer_output(place: str) -> None:
+@pytest.mark.parametrize("module_name", ["residual_attention", "residual_cross", "residual_feed_forward"])
+def test_dropout_applies_to_every_sublayer_output(module_name: str) -> None:
     """Section 5.4: each dropout alone makes training random, and without any it is deterministic."""
     torch.manual_seed(3)
     layer = DecoderLayer(ArchitectureConfig(d_model=6, heads=3, d_ff=7, dropout=0.5)).eval()
     x, memory = torch.randn(2, 5, 6), torch.randn(2, 3, 6)
     assert torch.equal(layer(x, memory, None), layer(x, memory, None))
-    layer.get_submodule(place).train()
+    layer.get_submodule(module_name).train()
     assert not torch.equal(layer(x, memory, None), layer(x, memory, None))
 
 
@@ -70,9 +70,9 @@ def test_dropout_applies_to_embedding_plus_position() -> None:
     config = ArchitectureConfig(d_model=6, heads=3, dropout=0.5)
     embedding, tokens = Embedding(config, new_token_embedding(11, 6)), torch.randint(1, 11, (5, 7))
     noisy, plain = embedding(tokens), embedding.eval()(tokens)
-    kept = noisy != 0
-    assert 0.3 < float(kept.double().mean()) < 0.7
-    torch.testing.assert_close(noisy[kept], 2 * plain[kept])
+    nonzero = noisy != 0
+    assert 0.3 < float(nonzero.double().mean()) < 0.7
+    torch.testing.assert_close(noisy[nonzero], 2 * plain[nonzero])
 
 
 @pytest.mark.parametrize("name", ["attention_dropout", "activation_dropout"])

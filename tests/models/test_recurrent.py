@@ -12,13 +12,13 @@ from heedful.models.recurrent import AdditiveAttention, RecurrentModel
 from heedful.tokenization.special_tokens import PAD
 from tests.models.test_transformer import close, padded_ids
 
-KINDS = pytest.mark.parametrize("family", ["gru", "lstm"])
+both_architectures = pytest.mark.parametrize("architecture", ["gru", "lstm"])
 
 
-def new_model(family: str, **changes: object) -> RecurrentModel:
+def new_model(architecture: str, **changes: object) -> RecurrentModel:
     torch.manual_seed(3)
     settings = {
-        "architecture": family,
+        "architecture": architecture,
         "source_vocab_size": 19,
         "target_vocab_size": 23,
         "share_embeddings": False,
@@ -55,10 +55,10 @@ def test_additive_attention_matches_formula() -> None:
             close(actual[sentence, row], expected)
 
 
-@KINDS
-def test_recurrent_model_one_sentence_by_hand(family: str) -> None:
+@both_architectures
+def test_recurrent_model_one_sentence_by_hand(architecture: str) -> None:
     """The forward pass recomputed from the weights, one token at a time."""
-    model = new_model(family)
+    model = new_model(architecture)
     source, target = padded_ids([5], 19), padded_ids([4], 23, start=True)
     x = model.encoder.table(source) * 12**0.5
     for layer in model.encoder.layers:
@@ -71,66 +71,66 @@ def test_recurrent_model_one_sentence_by_hand(family: str) -> None:
         context = (scores @ decoder.attention.score).softmax(0) @ memory
         below, states = torch.cat([word, context]), []
         for number, cell in enumerate(decoder.cells):
-            if family == "gru":
+            if architecture == "gru":
                 below = cell(below, hidden[number])
                 states.append(below)
             else:
-                below, kept = cell(below, tuple(hidden[number].view(2, 12)))
-                states.append(torch.cat([below, kept]))
+                below, cell_state = cell(below, tuple(hidden[number].view(2, 12)))
+                states.append(torch.cat([below, cell_state]))
         hidden = torch.stack(states)
         expected = torch.tanh(decoder.readout(torch.cat([below, context, word])))
         close(model(source, target)[0, position], expected)
 
 
-@KINDS
-def test_padding_batch_and_order_change_nothing(family: str) -> None:
-    model, lengths = new_model(family), [7, 4, 1]
+@both_architectures
+def test_padding_batch_and_order_change_nothing(architecture: str) -> None:
+    model, lengths = new_model(architecture), [7, 4, 1]
     source, target = padded_ids(lengths, 19), padded_ids([5, 5, 5], 23, start=True)
-    together = model(source, target)
+    expected = model(source, target)
     wider = F.pad(source, (0, 3), value=PAD)
-    close(model(wider, F.pad(target, (0, 2), value=PAD))[:, :5], together)
-    order = torch.tensor([2, 0, 1])
-    close(model(source[order], target[order]), together[order])
+    close(model(wider, F.pad(target, (0, 2), value=PAD))[:, :5], expected)
+    permutation = torch.tensor([2, 0, 1])
+    close(model(source[permutation], target[permutation]), expected[permutation])
     for row, length in enumerate(lengths):
-        close(model(source[row : row + 1, :length], target[row : row + 1])[0], together[row])
+        close(model(source[row : row + 1, :length], target[row : row + 1])[0], expected[row])
 
 
-@KINDS
-def test_step_matches_teacher_forcing_and_hides_the_future(family: str) -> None:
-    model = new_model(family)
+@both_architectures
+def test_step_matches_teacher_forcing_and_hides_the_future(architecture: str) -> None:
+    model = new_model(architecture)
     source, target = padded_ids([7, 4, 1], 19), padded_ids([9, 9, 9], 23, start=True)
     states = model(source, target)
-    whole, state = model.logits(states).log_softmax(-1), model.start(source)
+    expected, state = model.logits(states).log_softmax(-1), model.start(source)
     for position in range(9):
         actual, state = model.step(target[:, position], state)
-        close(actual, whole[:, position])
+        close(actual, expected[:, position])
         changed = target.clone()
         changed[:, position] = changed[:, position] % 22 + 1
         assert torch.equal(model(source, changed)[:, :position], states[:, :position])
 
 
-@KINDS
-def test_reorder_moves_beams_and_drops_sentences(family: str) -> None:
-    model, source = new_model(family), padded_ids([7, 4, 2], 19)
+@both_architectures
+def test_reorder_moves_beams_and_drops_sentences(architecture: str) -> None:
+    model, source = new_model(architecture), padded_ids([7, 4, 2], 19)
     actual, state = model.step(torch.full((3,), PAD), model.start(source))
     first = actual.topk(2).indices  # two beams of each sentence
     state = state.reorder(torch.tensor([[0, 0], [1, 1], [2, 2]]))
     _, state = model.step(first.flatten(), state)
-    state = state.reorder(torch.tensor([[1, 1], [5, 4]]))  # the sentence in the middle has ended
-    words = torch.tensor([5, 6, 7, 8])
-    actual, _ = model.step(words, state)
+    state = state.reorder(torch.tensor([[1, 1], [5, 4]]))  # the second sentence is finished
+    tokens = torch.tensor([5, 6, 7, 8])
+    actual, _ = model.step(tokens, state)
     histories = [(0, first[0, 1], 5), (0, first[0, 1], 6), (2, first[2, 1], 7), (2, first[2, 0], 8)]
-    for row, (sentence, one, two) in enumerate(histories):
-        own = source[sentence][source[sentence] != PAD][None]
-        forced = model(own, torch.tensor([[PAD, int(one), two]]))
+    for row, (sentence, first_token, second_token) in enumerate(histories):
+        sentence_source = source[sentence][source[sentence] != PAD][None]
+        forced = model(sentence_source, torch.tensor([[PAD, int(first_token), second_token]]))
         close(actual[row], model.logits(forced[0, -1]).log_softmax(-1))
 
 
-@KINDS
+@both_architectures
 @pytest.mark.long
-def test_recurrent_model_learns_and_reports_weights(family: str) -> None:
+def test_recurrent_model_learns_and_reports_weights(architecture: str) -> None:
     torch.manual_seed(1)
-    model = new_model(family, d_model=24, share_embeddings=True, source_vocab_size=23).float()
+    model = new_model(architecture, d_model=24, share_embeddings=True, source_vocab_size=23).float()
     source = torch.stack([torch.randperm(7) + 2 for _ in range(10)])
     target = F.pad(source.flip(1), (0, 1), value=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
@@ -141,11 +141,14 @@ def test_recurrent_model_learns_and_reports_weights(family: str) -> None:
         loss.backward()
         optimizer.step()
     assert float(loss.detach()) < 0.25 * first
-    seen: dict[str, Tensor] = {}
-    before = F.pad(target, (1, 0))[:, :-1]
-    assert torch.equal(model(source, before, seen.__setitem__), model(source, before))
-    weights = seen["decoder.0.cross.weights"]
+    observed: dict[str, Tensor] = {}
+    decoder_input = F.pad(target, (1, 0))[:, :-1]
+    assert torch.equal(model(source, decoder_input, observed.__setitem__), model(source, decoder_input))
+    weights = observed["decoder.0.cross.weights"]
     assert weights.shape == (10, 1, 8, 7)
     torch.testing.assert_close(weights.sum(-1), torch.ones(10, 1, 8))
-    written = search(model, source, GenerationConfig(beam_size=3), max_lengths=[9] * 10)
-    assert sum(list(w[0].tokens) == t.tolist()[:-1] for w, t in zip(written, target, strict=True)) >= 6
+    results = search(model, source, GenerationConfig(beam_size=3), max_lengths=[9] * 10)
+    assert (
+        sum(list(hypotheses[0].tokens) == row.tolist()[:-1] for hypotheses, row in zip(results, target, strict=True))
+        >= 6
+    )

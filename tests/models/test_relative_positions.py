@@ -17,24 +17,24 @@ from heedful.models.relative_positions import (
     rotate,
 )
 
-WIDTH, HEADS, CHANNELS = 12, 3, 4
+D_MODEL, HEADS, CHANNELS = 12, 3, 4
 
 
 def new(kind: type[MultiHeadAttention], **options: Any) -> Any:
     torch.manual_seed(1)
-    module = kind(WIDTH, HEADS, **options).double()
+    module = kind(D_MODEL, HEADS, **options).double()
     with torch.no_grad():
         for parameter in module.parameters():
             parameter += 0.3 * torch.randn_like(parameter)
     return module
 
 
-def pairs(module: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def project_without_positions(module: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values before any position: (heads, length, channels) each."""
-    return tuple(part[0] for part in MultiHeadAttention.project(module, x))  # type: ignore[return-value]
+    return tuple(tensor[0] for tensor in MultiHeadAttention.project(module, x))  # type: ignore[return-value]
 
 
-def slowly_turned(vector: Tensor, position: int) -> Tensor:
+def reference_rotation(vector: Tensor, position: int) -> Tensor:
     """Equation 15 of RoFormer: a block-diagonal matrix of rotations."""
     matrix = torch.zeros(CHANNELS, CHANNELS, dtype=torch.float64)
     for i in range(CHANNELS // 2):
@@ -47,20 +47,20 @@ def slowly_turned(vector: Tensor, position: int) -> Tensor:
 
 
 def reference(module: MultiHeadAttention, x: Tensor, causal: bool) -> Tensor:
-    """Token by token, head by head, pair by pair."""
-    query, key, value = pairs(module, x)
+    """Attention computed for each head and pair of tokens in a loop."""
+    query, key, value = project_without_positions(module, x)
     length = x.size(1)
     heads = []
     for head in range(HEADS):
         rows = []
         for i in range(length):
-            seen = range(i + 1) if causal else range(length)
+            key_positions = range(i + 1) if causal else range(length)
             scores, values = [], []
-            for j in seen:
+            for j in key_positions:
                 q, k, v = query[head, i], key[head, j], value[head, j]
                 score = q @ k / math.sqrt(CHANNELS)
                 if isinstance(module, RotaryAttention):
-                    score = slowly_turned(q, i) @ slowly_turned(k, j) / math.sqrt(CHANNELS)
+                    score = reference_rotation(q, i) @ reference_rotation(k, j) / math.sqrt(CHANNELS)
                 if isinstance(module, RelativeAttention):  # equations 3 and 4 of Shaw et al.
                     row = max(-module.max_distance, min(module.max_distance, j - i)) + module.max_distance
                     score = q @ (k + module.distance_keys[row]) / math.sqrt(CHANNELS)
@@ -84,14 +84,14 @@ def test_relative_attention_matches_formula(
     kind: type[MultiHeadAttention], options: dict[str, Any], causal: bool
 ) -> None:
     module = new(kind, **options)
-    x = torch.randn(1, 7, WIDTH, dtype=torch.float64, requires_grad=True)
+    x = torch.randn(1, 7, D_MODEL, dtype=torch.float64, requires_grad=True)
     expected, actual = reference(module, x, causal), module(x, causal=causal)
     torch.testing.assert_close(actual, expected, rtol=0, atol=1e-9)
-    wanted = [x, *module.parameters()]
+    inputs = [x, *module.parameters()]
     direction = torch.randn_like(expected)
     for ours, theirs in zip(
-        torch.autograd.grad((actual * direction).sum(), wanted),
-        torch.autograd.grad((expected * direction).sum(), wanted),
+        torch.autograd.grad((actual * direction).sum(), inputs),
+        torch.autograd.grad((expected * direction).sum(), inputs),
         strict=True,
     ):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
@@ -100,23 +100,23 @@ def test_relative_attention_matches_formula(
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_weights_match_attention_output(kind: type[MultiHeadAttention], options: dict[str, Any]) -> None:
     """The reported weights, times the values (and their distance vectors), are the outputs of the heads."""
-    module, seen = new(kind, **options), {}
-    x = torch.randn(2, 6, WIDTH, dtype=torch.float64)
-    module(x, causal=True, observer=seen.__setitem__)
-    weights = seen["weights"]
+    module, observed = new(kind, **options), {}
+    x = torch.randn(2, 6, D_MODEL, dtype=torch.float64)
+    module(x, causal=True, observer=observed.__setitem__)
+    weights = observed["weights"]
     torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     assert not weights[..., ~causal_mask(6)].any()
-    actual = weights @ seen["v"]
+    actual = weights @ observed["v"]
     if isinstance(module, RelativeAttention):
-        apart = relative_distances(6, 6).clamp(-2, 2) + 2
-        actual = actual + (weights[..., None] * module.distance_values[apart]).sum(-2)
-    torch.testing.assert_close(actual, seen["heads"], rtol=0, atol=1e-12)
+        distances = relative_distances(6, 6).clamp(-2, 2) + 2
+        actual = actual + (weights[..., None] * module.distance_values[distances]).sum(-2)
+    torch.testing.assert_close(actual, observed["heads"], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_relative_attention_bfloat16_is_close(kind: type[MultiHeadAttention], options: dict[str, Any]) -> None:
     module = new(kind, **options).float()
-    x = torch.randn(2, 9, WIDTH)
+    x = torch.randn(2, 9, D_MODEL)
     expected = module(x, causal=True)
     with torch.autocast("cpu", torch.bfloat16):
         actual = module(x, causal=True)
@@ -136,9 +136,9 @@ def test_rotate_preserves_norms_and_relative_products() -> None:
 
 def test_rotate_with_offset_matches_full_text() -> None:
     x = torch.randn(400, CHANNELS, dtype=torch.float64)
-    whole = rotate(x)
+    expected = rotate(x)
     for cut in (1, 255, 256, 257):
-        torch.testing.assert_close(torch.cat([rotate(x[:cut]), rotate(x[cut:], cut)]), whole, rtol=0, atol=1e-12)
+        torch.testing.assert_close(torch.cat([rotate(x[:cut]), rotate(x[cut:], cut)]), expected, rtol=0, atol=1e-12)
 
 
 def test_alibi_slopes_match_the_paper() -> None:

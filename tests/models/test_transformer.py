@@ -50,7 +50,7 @@ def close(ours: Tensor, expected: Tensor, tolerance: float = 1e-12) -> None:
 # ---- against PyTorch
 
 
-def pytorch_twin(config: ModelConfig) -> nn.Transformer:
+def new_pytorch_model(config: ModelConfig) -> nn.Transformer:
     """PyTorch's model of the same shape; our post-norm stack, like the paper's, has no final norm."""
     sizes = (config.d_model, config.heads, config.d_ff, 0.0, config.activation)
     first = config.norm_placement == "pre"
@@ -58,12 +58,14 @@ def pytorch_twin(config: ModelConfig) -> nn.Transformer:
         nn.TransformerEncoderLayer(*sizes, batch_first=True, norm_first=first),
         nn.TransformerDecoderLayer(*sizes, batch_first=True, norm_first=first),
     )
-    ends = [nn.LayerNorm(config.d_model) if first else None for _ in range(2)]
+    final_norms = [nn.LayerNorm(config.d_model) if first else None for _ in range(2)]
     return nn.Transformer(
         config.d_model,
         config.heads,
-        custom_encoder=nn.TransformerEncoder(encoder, config.encoder_layers, ends[0], enable_nested_tensor=False),
-        custom_decoder=nn.TransformerDecoder(decoder, config.decoder_layers, ends[1]),
+        custom_encoder=nn.TransformerEncoder(
+            encoder, config.encoder_layers, final_norms[0], enable_nested_tensor=False
+        ),
+        custom_decoder=nn.TransformerDecoder(decoder, config.decoder_layers, final_norms[1]),
         batch_first=True,
     ).double()
 
@@ -71,9 +73,9 @@ def pytorch_twin(config: ModelConfig) -> nn.Transformer:
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_matches_pytorch(norm: str, activation: str, positions: str) -> None:
+def test_transformer_matches_pytorch(norm: str, activation: str, positions: str) -> None:
     ours = new_model(1, norm_placement=norm, activation=activation, positions=positions)
-    theirs = pytorch_twin(ours.config)
+    theirs = new_pytorch_model(ours.config)
     theirs.load_state_dict(as_pytorch(ours))
     source, target = padded_ids([7, 4, 1], 19), padded_ids([5, 2, 3], 23, start=True)
     expected = theirs(
@@ -88,9 +90,9 @@ def test_matches_pytorch(norm: str, activation: str, positions: str) -> None:
     close(states, expected, 1e-10)
     expected.pow(2).sum().backward()
     states.pow(2).sum().backward()
-    mine = as_pytorch(ours).keys()
+    parameter_names = as_pytorch(ours).keys()
     gradients = {name: parameter.grad for name, parameter in theirs.named_parameters()}
-    assert gradients.keys() == mine
+    assert gradients.keys() == parameter_names
     weight = ours.decoder.layers[1].cross_attention.input.weight
     close(weight.grad, gradients["decoder.layers.1.multihead_attn.in_proj_weight"], 1e-9)
     weight = ours.encoder.layers[0].feed_forward.inner.weight
@@ -108,7 +110,7 @@ def test_logits_are_products_except_pad() -> None:
 # ---- parameter counts
 
 
-def parameters(**settings: object) -> int:
+def count_parameters(**settings: object) -> int:
     with torch.device("meta"):
         return Transformer(
             ModelConfig.from_settings({"source_vocab_size": 37_000, "target_vocab_size": 37_000, **settings})
@@ -118,21 +120,21 @@ def parameters(**settings: object) -> int:
 BIG = {"d_model": 1024, "heads": 16, "d_ff": 4096}
 
 
-def test_parameter_counts() -> None:
-    assert parameters() == 63_082_496
-    assert parameters(attention_bias=False) == 63_045_632 == 44_101_632 + 37_000 * 512
-    assert parameters(attention_bias=False, **BIG) == 214_171_648
+def test_parameter_counts_match_the_paper() -> None:
+    assert count_parameters() == 63_082_496
+    assert count_parameters(attention_bias=False) == 63_045_632 == 44_101_632 + 37_000 * 512
+    assert count_parameters(attention_bias=False, **BIG) == 214_171_648
     # 18 attentions, each with biases of Q, K, V and the output.
-    assert parameters(**BIG) == 214_171_648 + 18 * 4 * 1024
+    assert count_parameters(**BIG) == 214_171_648 + 18 * 4 * 1024
 
 
 def test_parameter_count_of_untied_and_other_shapes() -> None:
     table = 37_000 * 512
-    assert parameters(share_embeddings=False) == 63_082_496 + table
-    assert parameters(tie_output_embeddings=False) == 63_082_496 + table
-    assert parameters(share_embeddings=False, tie_output_embeddings=False) == 63_082_496 + 2 * table
-    assert parameters(norm_placement="pre") == 63_082_496 + 2 * 2 * 512
-    assert parameters(positions="learned", max_length=101) == 63_082_496 + 2 * 101 * 512
+    assert count_parameters(share_embeddings=False) == 63_082_496 + table
+    assert count_parameters(tie_output_embeddings=False) == 63_082_496 + table
+    assert count_parameters(share_embeddings=False, tie_output_embeddings=False) == 63_082_496 + 2 * table
+    assert count_parameters(norm_placement="pre") == 63_082_496 + 2 * 2 * 512
+    assert count_parameters(positions="learned", max_length=101) == 63_082_496 + 2 * 101 * 512
 
 
 # ---- tied embeddings
@@ -181,11 +183,11 @@ def test_batch_composition_and_order_change_nothing() -> None:
     model = new_model(7)
     lengths = [7, 4, 1]
     source, target = padded_ids(lengths, 19), padded_ids([5, 5, 5], 23, start=True)
-    together = model(source, target)
-    order = torch.tensor([2, 0, 1])
-    close(model(source[order], target[order]), together[order])
+    expected = model(source, target)
+    permutation = torch.tensor([2, 0, 1])
+    close(model(source[permutation], target[permutation]), expected[permutation])
     for row, length in enumerate(lengths):
-        close(model(source[row : row + 1, :length], target[row : row + 1])[0], together[row])
+        close(model(source[row : row + 1, :length], target[row : row + 1])[0], expected[row])
 
 
 def test_future_target_tokens_do_not_affect_states() -> None:
@@ -218,8 +220,8 @@ def test_score_is_the_log_probability_of_each_token() -> None:
     scores = model.score(source, target)
     for row, length in enumerate([5, 2, 3]):
         for position in range(length):
-            before = torch.tensor([[PAD, *target[row, :position].tolist()]])
-            state = model(source[row : row + 1], before)[0, -1]
+            decoder_input = torch.tensor([[PAD, *target[row, :position].tolist()]])
+            state = model(source[row : row + 1], decoder_input)[0, -1]
             expected = model.logits(state).log_softmax(-1)[target[row, position]]
             close(scores[row, position], expected)
     assert (scores[target == PAD] == 0).all()
@@ -232,12 +234,12 @@ def test_score_is_the_log_probability_of_each_token() -> None:
 def test_observer_changes_nothing_and_receives_all_tensors() -> None:
     model = new_model(11)
     source, target = padded_ids([7, 4, 1], 19), padded_ids([5, 2, 3], 23, start=True)
-    seen: dict[str, Tensor] = {}
-    assert torch.equal(model(source, target, seen.__setitem__), model(source, target))
+    observed: dict[str, Tensor] = {}
+    assert torch.equal(model(source, target, observed.__setitem__), model(source, target))
     heads = ["x", "q", "k", "v", "weights", "heads", "output", "residual"]
     encoder = [f"{n}.self.{name}" for n in range(3) for name in heads]
     decoder = [f"{n}.{kind}.{name}" for n in range(2) for kind in ("self", "cross") for name in heads]
-    assert set(seen) == {
+    assert set(observed) == {
         "encoder.embedding",
         "encoder.memory",
         "decoder.embedding",
@@ -250,7 +252,7 @@ def test_observer_changes_nothing_and_receives_all_tensors() -> None:
     hidden = {"encoder": (source == PAD)[:, None, None], "self": ~causal_mask(5), "cross": source == PAD}
     hidden["cross"] = hidden["cross"][:, None, None]
     shapes = {"encoder": (3, 2, 7, 7), "self": (3, 2, 5, 5), "cross": (3, 2, 5, 7)}
-    for name, weights in seen.items():
+    for name, weights in observed.items():
         if name.endswith("weights"):
             kind = "encoder" if name.startswith("encoder") else name.split(".")[2]
             assert weights.shape == shapes[kind]
@@ -284,18 +286,18 @@ def test_pad_embedding_stays_zero_in_training(joint: bool, tied: bool) -> None:
 
 
 def test_config_indivisible_heads_raises() -> None:
-    with pytest.raises(HeedfulError, match="d_model 512 is not divisible by 7 heads") as caught:
+    with pytest.raises(HeedfulError, match="d_model 512 is not divisible by 7 heads") as error:
         ArchitectureConfig.from_settings({"heads": 7})
-    assert caught.value.hint == "use 1, 2, 4, 8, 16, 32, 64 heads"
+    assert error.value.hint == "use 1, 2, 4, 8, 16, 32, 64 heads"
 
 
 def test_config_odd_d_model_with_sinusoids_raises() -> None:
     with pytest.raises(HeedfulError, match="sinusoidal positions need an even d_model, not 15"):
         ArchitectureConfig.from_settings({"d_model": 15, "heads": 3})
-    odd = ModelConfig.from_settings(
+    config = ModelConfig.from_settings(
         {**SMALL.model_dump(), "d_model": 15, "heads": 3, "positions": "learned", "max_length": 11}
     )
-    assert Transformer(odd)(torch.tensor([[3, 4]]), torch.tensor([[0, 5, 6]])).shape == (1, 3, 15)
+    assert Transformer(config)(torch.tensor([[3, 4]]), torch.tensor([[0, 5, 6]])).shape == (1, 3, 15)
 
 
 def test_config_shared_embeddings_unequal_sizes_raises() -> None:
@@ -304,9 +306,9 @@ def test_config_shared_embeddings_unequal_sizes_raises() -> None:
 
 
 def test_config_misspelled_or_missing_settings_raise() -> None:
-    with pytest.raises(HeedfulError, match="unknown setting 'd_modle'") as caught:
+    with pytest.raises(HeedfulError, match="unknown setting 'd_modle'") as error:
         ArchitectureConfig.from_settings({"d_modle": 64})
-    assert "d_model" in caught.value.hint
+    assert "d_model" in error.value.hint
     with pytest.raises(HeedfulError, match="'target_vocab_size': missing"):
         ModelConfig.from_settings({"source_vocab_size": 19})
     with pytest.raises(HeedfulError, match="'dropout'"):

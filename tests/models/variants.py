@@ -1,4 +1,4 @@
-"""Every model variant, as settings on top of the paper's."""
+"""Every model variant, as changes to the settings of the paper's model."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "alibi": {"positions": "alibi"},
     "dependency": {"positions": "dependency"},
     "relative-dependency": {"positions": "relative-dependency", "max_relative_distance": 3},
-    "nowhere": {"positions": "none"},
+    "no-positions": {"positions": "none"},
     "rms": {"norm": "rmsnorm"},
     "rms-pre": {"norm": "rmsnorm", "norm_placement": "pre"},
     "silu": {"activation": "silu"},
@@ -47,20 +47,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-def in_trees(name: str, ids: Tensor) -> Tensor:
+def add_random_trees(name: str, ids: Tensor) -> Tensor:
     """The padded ids, with a random tree in each but the last sentence if the variant reads trees.
 
-    Words have one to three pieces; the last piece before the padding, the end, is in no word.
+    A word has one or more tokens; END is part of no word.
     """
     if VARIANTS[name].get("positions") not in DEPENDENCY_POSITIONS:
         return ids
-    placed = ids.clone()
+    packed = ids.clone()
     for row, sentence in enumerate(ids[:-1]):
         length = int((sentence != PAD).sum()) - 1
-        words = (torch.rand(length) < 0.6).cumsum(0).clamp(min=1).tolist()
-        count = max(words, default=0)
-        order = torch.randperm(count).tolist()  # the head of a word comes before it here
-        heads = {word + 1: order[int(torch.randint(place, ()))] + 1 if place else 0 for place, word in enumerate(order)}
-        for place, word in enumerate(words):
-            placed[row, place] = pack_token(int(sentence[place]), word, heads[word])
-    return placed
+        word_numbers = (torch.rand(length) < 0.6).cumsum(0).clamp(min=1).tolist()
+        count = max(word_numbers, default=0)
+        permutation = torch.randperm(count).tolist()  # the head of a word comes before it here
+        heads = {
+            word + 1: permutation[int(torch.randint(position, ()))] + 1 if position else 0
+            for position, word in enumerate(permutation)
+        }
+        for position, word in enumerate(word_numbers):
+            packed[row, position] = pack_token(int(sentence[position]), word, heads[word])
+    return packed
