@@ -1,4 +1,4 @@
-"""Other programs' files on the command line: every verb that takes pairs, convert, and gettext."""
+"""Foreign file formats on the command line: all verbs that read pairs, `corpus convert` and `corpus gettext`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from heedful.model_folder import ModelFolderConfig
 from heedful.workflows.corpus import CorpusInput, collect_catalogs, convert_corpus
 from tests.conftest import QUICK_SETTINGS, run_heedful
 
-BROKEN = (
+MALFORMED_TMX = (
     '<tmx version="1.4"><header srclang="en"/><body>\n'
     '<tu><tuv xml:lang="en-GB"><seg>Hi</seg></tuv><tuv xml:lang="en-US"><seg>Hey</seg></tuv>'
     '<tuv xml:lang="de"><seg>Na <ph>%s</ph></seg></tuv></tu>\n'
@@ -25,7 +25,7 @@ BROKEN = (
 
 @pytest.fixture(scope="module")
 def memory(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The demo's pairs as a TMX file that is not named so."""
+    """Pairs of the demo grammar as a TMX file with another extension."""
     path = tmp_path_factory.mktemp("memory") / "memory.xml"
     pairs = [(record.source or "", record.target or "") for record in read_pairs([grammar_pairs])]
     write_pairs(pairs, path, "tmx", ("en-GB", "fr"))
@@ -33,71 +33,71 @@ def memory(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def test_train_and_evaluate_read_every_format(memory: Path, tmp_path: Path) -> None:
-    """The languages that a file tells are the model's, and pick its own pairs again, either way round."""
-    words = [word for setting in QUICK_SETTINGS for word in ("--set", setting)]
+    """A model has the languages of its training file, and they select pairs of other files, in either order."""
+    settings = [arg for setting in QUICK_SETTINGS for arg in ("--set", setting)]
     model = tmp_path / "model"
-    done = run_heedful("train", memory, "-o", model, "--set", "reading.inline_tags=keep", *words)
-    assert done.status == 0, done.err
-    assert "languages are not known" not in done.err
+    result = run_heedful("train", memory, "-o", model, "--set", "reading.inline_tags=keep", *settings)
+    assert result.status == 0, result.err
+    assert "languages are not known" not in result.err
     config = read_json(model / "config.json", "")
     assert config["languages"] == ["en-GB", "fr"]
     assert ModelFolderConfig.from_settings(config).languages == ("en-GB", "fr")
     test = tmp_path / "test.xlf"
     write_pairs([("la rue", "the street"), ("un animal", "an animal")], test, "xliff", ("fr", "en"))
-    done = run_heedful("evaluate", model, test, "--set", "reading.malformed=skip", "--set", "generation.beam_size=1")
-    assert "2 pairs, beam size 1" in done.out, done.err
+    result = run_heedful("evaluate", model, test, "--set", "reading.malformed=skip", "--set", "generation.beam_size=1")
+    assert "2 pairs, beam size 1" in result.out, result.err
     three = '<tmx version="1.4"><header srclang="de"/><body><tu>' + "".join(
         f'<tuv xml:lang="{code}"><seg>{text}</seg></tuv>'
         for code, text in (("de", "ein Tier"), ("fr", "un animal"), ("en", "an animal"))
     )
-    (tmp_path / "three.tmx").write_text(f"{three}</tu><tu><tuv")  # cut off, and of more languages
-    done = run_heedful("evaluate", model, tmp_path / "three.tmx", "--set", "reading.malformed=skip")
-    assert "1 pairs" in done.out, done.err
-    wrong = run_heedful("evaluate", model, test, "--set", "reading.malformed=hop")
-    assert "'hop' should be 'error' or 'skip'" in wrong.err
-    told = run_heedful("evaluate", model, test, "--languages", "en-de")
-    assert "is fr to en, not en to de" in told.err
-    aligned = run_heedful("inspect", model, "--alignments", test, "--layer", "1")
-    assert len(aligned.out.splitlines()) == 2, aligned.err
+    (tmp_path / "three.tmx").write_text(f"{three}</tu><tu><tuv")  # truncated, with a third language
+    result = run_heedful("evaluate", model, tmp_path / "three.tmx", "--set", "reading.malformed=skip")
+    assert "1 pairs" in result.out, result.err
+    invalid = run_heedful("evaluate", model, test, "--set", "reading.malformed=hop")
+    assert "'hop' should be 'error' or 'skip'" in invalid.err
+    mismatched = run_heedful("evaluate", model, test, "--languages", "en-de")
+    assert "is fr to en, not en to de" in mismatched.err
+    alignments = run_heedful("inspect", model, "--alignments", test, "--layer", "1")
+    assert len(alignments.out.splitlines()) == 2, alignments.err
 
 
 def test_stats_reports_variants_and_malformed_units(tmp_path: Path) -> None:
     path = tmp_path / "x.tmx"
-    path.write_text(BROKEN, encoding="utf-8")
-    done = run_heedful("corpus", "stats", path)
-    assert done.status == 1
-    assert "x.tmx, line 3: " in done.err
-    assert "--set reading.malformed=skip" in done.err
-    done = run_heedful("corpus", "stats", path, "--set", "reading.malformed=skip")
-    assert done.out.splitlines()[:3] == [
+    path.write_text(MALFORMED_TMX, encoding="utf-8")
+    result = run_heedful("corpus", "stats", path)
+    assert result.status == 1
+    assert "x.tmx, line 3: " in result.err
+    assert "--set reading.malformed=skip" in result.err
+    result = run_heedful("corpus", "stats", path, "--set", "reading.malformed=skip")
+    assert result.out.splitlines()[:3] == [
         "read 3 pairs, kept 2",
         "dropped 1: not well-formed (first: x.tmx:3)",
         "noted 1: of en-GB and en-US, en-GB was used (first: x.tmx:2)",
     ]
     out = tmp_path / "x.tsv"
-    words = ("--languages", "en-US:de", "--set", "reading.malformed=skip", "--set", "reading.inline_tags=keep")
-    assert run_heedful("corpus", "clean", path, "-o", out, *words).status == 0
+    options = ("--languages", "en-US:de", "--set", "reading.malformed=skip", "--set", "reading.inline_tags=keep")
+    assert run_heedful("corpus", "clean", path, "-o", out, *options).status == 0
     assert out.read_text(encoding="utf-8") == "Hey\tNa <ph>%s</ph>\nYes\tJa\n"
     assert "has no effect here" in run_heedful("corpus", "join", path, "-o", out, "--set", "cleaning.x=1").err
 
 
 def test_stats_detects_format_of_stdin(memory: Path) -> None:
-    done = run_heedful("corpus", "stats", "-", stdin=memory.read_bytes())
-    assert done.out.startswith("read 600 pairs"), done.err
+    result = run_heedful("corpus", "stats", "-", stdin=memory.read_bytes())
+    assert result.out.startswith("read 600 pairs"), result.err
 
 
 def test_split_and_join_read_tmx(memory: Path, tmp_path: Path) -> None:
     assert run_heedful("corpus", "split", memory, "-o", tmp_path / "parts", "--validation-size", "20").status == 0
     assert len((tmp_path / "parts" / "validation.tsv").read_text().splitlines()) == 20
-    done = run_heedful("corpus", "join", memory, "-o", tmp_path / "joined.tsv", "--lines", "3")
-    assert "200 paragraphs" in done.out
+    result = run_heedful("corpus", "join", memory, "-o", tmp_path / "joined.tsv", "--lines", "3")
+    assert "200 paragraphs" in result.out
 
 
 def test_convert_round_trip_keeps_pairs(tmp_path: Path) -> None:
     source = tmp_path / "x.tsv"
     source.write_text("a\tb\nc\t\nd\x0ce\tf\x01\na\tb\n", encoding="utf-8")
-    done = run_heedful("corpus", "convert", source, "-o", tmp_path / "x.tmx", "--languages", "en-de")
-    assert done.out.splitlines() == [
+    result = run_heedful("corpus", "convert", source, "-o", tmp_path / "x.tmx", "--languages", "en-de")
+    assert result.out.splitlines() == [
         "read 4 pairs, kept 3",
         "dropped 1: empty side (first: x.tsv:2)",
         f"3 pairs to {tmp_path / 'x.tmx'}",
@@ -154,22 +154,22 @@ def locales(tmp_path: Path) -> Path:
         catalogue.append(
             polib.POEntry(msgid="%d x", msgid_plural="%d xs", msgstr_plural={0: f"1 {language}", 1: f"2 {language}"})
         )
-        place = folder / language / "LC_MESSAGES"
-        place.mkdir(parents=True)
-        catalogue.save_as_mofile(str(place / f"{package}.mo"))
+        catalog_folder = folder / language / "LC_MESSAGES"
+        catalog_folder.mkdir(parents=True)
+        catalogue.save_as_mofile(str(catalog_folder / f"{package}.mo"))
     (folder / "de" / "LC_MESSAGES" / "damaged.mo").write_bytes(b"\xde\x12\x04\x95oops")
     return folder
 
 
-def collected(folder: Path, *words: str | Path) -> tuple[list[str], str]:
+def run_gettext(folder: Path, *args: str | Path) -> tuple[list[str], str]:
     out = folder.parent / "out.tsv"
-    done = run_heedful("corpus", "gettext", "--folder", folder, "-o", out, *words)
-    assert done.status == 0, done.err
-    return out.read_text(encoding="utf-8").splitlines(), done.out
+    result = run_heedful("corpus", "gettext", "--folder", folder, "-o", out, *args)
+    assert result.status == 0, result.err
+    return out.read_text(encoding="utf-8").splitlines(), result.out
 
 
 def test_gettext_collects_catalogs(locales: Path) -> None:
-    pairs, report = collected(locales, "--to", "de")
+    pairs, report = run_gettext(locales, "--to", "de")
     tool = {"Open\tÖffnen", "Close\tSchließen", "one\teins", "%d x\t1 de", "%d xs\t2 de"}
     assert set(pairs) == tool | {"Yes\tJa", "%d x\t1 de_DE", "%d xs\t2 de_DE"}
     assert "tool: 5 pairs\n" in report
@@ -178,24 +178,24 @@ def test_gettext_collects_catalogs(locales: Path) -> None:
 
 
 def test_gettext_selects_packages_and_languages(locales: Path) -> None:
-    assert collected(locales, "--to", "de", "--package", "ot*")[0] == ["%d x\t1 de_DE", "%d xs\t2 de_DE", "Yes\tJa"]
-    assert len(collected(locales, "--to", "de", "--exclude", "other")[0]) == 5
-    assert collected(locales, "--from", "fr", "--to", "de")[0] == [
+    assert run_gettext(locales, "--to", "de", "--package", "ot*")[0] == ["%d x\t1 de_DE", "%d xs\t2 de_DE", "Yes\tJa"]
+    assert len(run_gettext(locales, "--to", "de", "--exclude", "other")[0]) == 5
+    assert run_gettext(locales, "--from", "fr", "--to", "de")[0] == [
         "1 fr\t1 de",
         "2 fr\t2 de",
         "Fermer\tSchließen",
         "Ouvrir\tÖffnen",
     ]
-    assert "Abrir\tOpen" in collected(locales, "--from", "pt-BR", "--to", "en")[0]
-    assert collected(locales, "--to", "de@hebrew")[0][0].startswith("%d x")
+    assert "Abrir\tOpen" in run_gettext(locales, "--from", "pt-BR", "--to", "en")[0]
+    assert run_gettext(locales, "--to", "de@hebrew")[0][0].startswith("%d x")
 
 
 def test_gettext_invalid_options_are_errors(locales: Path) -> None:
-    for wanted, folder, problem in (
+    for selection, folder, problem in (
         (CatalogSelection("en", "xx"), locales, "no catalog has messages in en and xx"),
         (CatalogSelection("pt", "pt"), locales, "source and target are both"),
         (CatalogSelection("en", "de"), locales / "nowhere", "is not a folder"),
     ):
         with pytest.raises(HeedfulError, match=problem):
-            collect_catalogs(wanted, [folder], locales / "x.tsv")
+            collect_catalogs(selection, [folder], locales / "x.tsv")
         assert not (locales / "x.tsv").exists()

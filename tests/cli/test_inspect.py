@@ -1,4 +1,4 @@
-"""`heedful inspect` as a real process: which files, what is in them, and how mistakes end."""
+"""`heedful inspect`: which files it writes, their content, and errors."""
 
 import json
 import re
@@ -31,9 +31,9 @@ TARGET = "L'animal dort."
 
 
 def inspect(model: Path, folder: Path, *, quiet: bool = False, **options: Any) -> list[str]:
-    """The command in this process, where every warning is an error."""
-    chosen = replace(FigureOptions(model, SENTENCE, folder), **options)
-    return list(write_attention_report(chosen, Reporter(quiet=quiet)))
+    """Run the command in this process, where every warning is an error."""
+    figure_options = replace(FigureOptions(model, SENTENCE, folder), **options)
+    return list(write_attention_report(figure_options, Reporter(quiet=quiet)))
 
 
 def read_numbers(folder: Path, name: str = "weights.json") -> dict[str, Any]:
@@ -45,11 +45,11 @@ def matrices(attention: dict[str, Any]) -> Tensor:
 
 
 @pytest.fixture(scope="module")
-def inspected(quick_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    folder = tmp_path_factory.mktemp("inspected") / "new" / "folder"
-    done = run_heedful("inspect", quick_model, SENTENCE, "-o", folder, "--target", TARGET)
-    assert done.status == 0, done.err
-    return folder, done
+def inspection(quick_model: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    folder = tmp_path_factory.mktemp("inspection") / "new" / "folder"
+    result = run_heedful("inspect", quick_model, SENTENCE, "-o", folder, "--target", TARGET)
+    assert result.status == 0, result.err
+    return folder, result
 
 
 def test_inspect_single_head_is_counted_in_singular(tmp_path: Path) -> None:
@@ -59,21 +59,21 @@ def test_inspect_single_head_is_counted_in_singular(tmp_path: Path) -> None:
     assert any(line.endswith(", mean of 1 head") for line in lines)
 
 
-def test_inspect_file_names(inspected: tuple[Path, Result]) -> None:
-    folder, done = inspected
+def test_inspect_writes_and_lists_all_figures(inspection: tuple[Path, Result]) -> None:
+    folder, result = inspection
     stems = ["training", "rollout", "gradient", "occlusion"] + [
         f"{kind}-layer-1{end}" for kind in ("encoder", "decoder", "cross") for end in ("", "-mean", "-lines")
     ]
     expected = {f"{stem}.{form}" for stem in stems for form in ("png", "svg")} | {"weights.json"}
     assert {path.name for path in folder.iterdir()} == expected
     for stem in stems:
-        assert f"{stem}.png, .svg: " in done.out
-    assert "all 2 heads" in done.out
-    assert "warning" not in done.err
+        assert f"{stem}.png, .svg: " in result.out
+    assert "all 2 heads" in result.out
+    assert "warning" not in result.err
 
 
-def test_inspect_figures_are_readable(inspected: tuple[Path, Result]) -> None:
-    folder, _ = inspected
+def test_inspect_figures_are_readable(inspection: tuple[Path, Result]) -> None:
+    folder, _ = inspection
     with Image.open(folder / "encoder-layer-1.png") as image:
         image.load()
     cross = (folder / "cross-layer-1-mean.svg").read_text(encoding="utf-8")
@@ -81,21 +81,21 @@ def test_inspect_figures_are_readable(inspected: tuple[Path, Result]) -> None:
     assert ">dort</text>" in cross
 
 
-def test_inspect_json_matches_model(inspected: tuple[Path, Result], quick_model: Path) -> None:
-    written = read_numbers(inspected[0])
-    seen = compute_activations(ModelFolder.load(quick_model), SENTENCE, TARGET)
-    kinds = [(each["kind"], each["layer"], each["heads"]) for each in written["attention"]]
+def test_inspect_json_matches_model(inspection: tuple[Path, Result], quick_model: Path) -> None:
+    report = read_numbers(inspection[0])
+    activations = compute_activations(ModelFolder.load(quick_model), SENTENCE, TARGET)
+    kinds = [(attention["kind"], attention["layer"], attention["heads"]) for attention in report["attention"]]
     assert kinds == [("encoder", 1, [1, 2]), ("decoder", 1, [1, 2]), ("cross", 1, [1, 2])]
-    for each in written["attention"]:
-        rows, columns = seen.queries_and_keys(each["kind"])
-        assert (each["rows"], each["columns"]) == (list(rows.words), list(columns.words))
-        expected = aggregate_to_words(seen.weights(each["kind"], 0).double(), rows, columns)
-        torch.testing.assert_close(matrices(each), expected, rtol=0, atol=1e-6)
-        torch.testing.assert_close(matrices(each).sum(-1), torch.ones(expected.shape[:-1]).double())
-    assert written["source"]["words"][-1] == "</s>"
+    for attention in report["attention"]:
+        rows, columns = activations.queries_and_keys(attention["kind"])
+        assert (attention["rows"], attention["columns"]) == (list(rows.words), list(columns.words))
+        expected = aggregate_to_words(activations.weights(attention["kind"], 0).double(), rows, columns)
+        torch.testing.assert_close(matrices(attention), expected, rtol=0, atol=1e-6)
+        torch.testing.assert_close(matrices(attention).sum(-1), torch.ones(expected.shape[:-1]).double())
+    assert report["source"]["words"][-1] == "</s>"
 
 
-def test_inspect_selected_head_and_word(quick_model: Path, tmp_path: Path) -> None:
+def test_inspect_selected_head_and_word_writes_only_these(quick_model: Path, tmp_path: Path) -> None:
     lines = inspect(
         quick_model, tmp_path, kind="encoder", layer=1, head=2, word="it", target=TARGET, image_format="svg"
     )
@@ -107,29 +107,29 @@ def test_inspect_selected_head_and_word(quick_model: Path, tmp_path: Path) -> No
     assert any("what “it” attends to" in line for line in lines)
     (only,) = read_numbers(tmp_path, "weights-encoder-layer-1-head-2.json")["attention"]
     assert only["heads"] == [2]
-    seen = compute_activations(ModelFolder.load(quick_model), SENTENCE, TARGET)
-    torch.testing.assert_close(matrices(only)[0], seen.weights("encoder", 0)[1].double(), rtol=0, atol=1e-6)
+    activations = compute_activations(ModelFolder.load(quick_model), SENTENCE, TARGET)
+    torch.testing.assert_close(matrices(only)[0], activations.weights("encoder", 0)[1].double(), rtol=0, atol=1e-6)
 
 
-def test_inspect_subwords_and_unusual_words(quick_model: Path, tmp_path: Path) -> None:
+def test_inspect_subwords_match_model(quick_model: Path, tmp_path: Path) -> None:
     target = "中 <b>& $x_1$ dort"
     inspect(quick_model, tmp_path, sentence="مرحبا it", target=target, kind="cross", subwords=True, image_format="svg")
-    written = read_numbers(tmp_path, "weights-cross.json")
-    assert written["between"] == "subwords"
-    seen = compute_activations(ModelFolder.load(quick_model), "مرحبا it", target)
-    (cross,) = written["attention"]
-    assert (cross["rows"], cross["columns"]) == (list(seen.target.subwords), list(seen.source.subwords))
-    torch.testing.assert_close(matrices(cross), seen.weights("cross", 0).double(), rtol=0, atol=1e-6)
+    report = read_numbers(tmp_path, "weights-cross.json")
+    assert report["between"] == "subwords"
+    activations = compute_activations(ModelFolder.load(quick_model), "مرحبا it", target)
+    (cross,) = report["attention"]
+    assert (cross["rows"], cross["columns"]) == (list(activations.target.subwords), list(activations.source.subwords))
+    torch.testing.assert_close(matrices(cross), activations.weights("cross", 0).double(), rtol=0, atol=1e-6)
 
 
 @pytest.mark.long
-def test_inspect_very_long_sentence(quick_model: Path, tmp_path: Path) -> None:
+def test_inspect_very_long_sentence_draws_figures(quick_model: Path, tmp_path: Path) -> None:
     long = "it was tired " * 70
     inspect(quick_model, tmp_path, sentence=long, target="il " * 20, image_format="png")
     assert (tmp_path / "cross-layer-1.png").stat().st_size > 10_000
 
 
-def test_inspect_target_word(quick_model: Path, tmp_path: Path) -> None:
+def test_inspect_target_word_draws_decoder_and_cross_attention(quick_model: Path, tmp_path: Path) -> None:
     inspect(quick_model, tmp_path, sentence="it", target="la rue", word="rue", image_format="svg")
     names = {path.name for path in tmp_path.iterdir() if "-word-" in path.name}
     assert names == {"decoder-layer-1-word-3.svg", "cross-layer-1-word-2.svg"}
@@ -141,11 +141,11 @@ def test_inspect_missing_glyphs_warn_once(
 ) -> None:
     strange = "\U0010fffd"
     inspect(quick_model, tmp_path, sentence=strange, target=strange, image_format="png", quiet=True)
-    told = capsys.readouterr().err
-    assert told.count("no installed font can draw 1 of the characters (U+10FFFD)") == 1
+    stderr = capsys.readouterr().err
+    assert stderr.count("no installed font can draw 1 of the characters (U+10FFFD)") == 1
 
 
-def test_inspect_model_without_training_folder(quick_model: Path, tmp_path: Path) -> None:
+def test_inspect_model_without_metrics_draws_no_training_curve(quick_model: Path, tmp_path: Path) -> None:
     model, output = tmp_path / "model", tmp_path / "output"
     shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training"))
     inspect(model, output, sentence="it", target="il", kind="cross", image_format="svg")
@@ -157,7 +157,7 @@ def test_inspect_model_without_training_folder(quick_model: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("wrong", "problem"),
+    ("options", "problem"),
     [
         ({"layer": 2}, "layer 2 does not exist: the encoder has 1"),
         ({"kind": "cross", "layer": 0}, "layer 0 does not exist: the decoder has 1"),
@@ -168,9 +168,11 @@ def test_inspect_model_without_training_folder(quick_model: Path, tmp_path: Path
         ({"sentence": " "}, "the sentence is empty"),
     ],
 )
-def test_inspect_invalid_options_raise(wrong: dict[str, Any], problem: str, quick_model: Path, tmp_path: Path) -> None:
+def test_inspect_invalid_options_raise(
+    options: dict[str, Any], problem: str, quick_model: Path, tmp_path: Path
+) -> None:
     with pytest.raises(HeedfulError, match=problem) as caught:
-        inspect(quick_model, tmp_path / "new", **wrong)
+        inspect(quick_model, tmp_path / "new", **options)
     assert caught.value.hint
     assert not (tmp_path / "new").exists()
 
@@ -178,9 +180,9 @@ def test_inspect_invalid_options_raise(wrong: dict[str, Any], problem: str, quic
 def test_inspect_unwritable_output_raises(quick_model: Path, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("mine")
-    done = run_heedful("inspect", quick_model, SENTENCE, "-o", file)
-    assert done.status == 1
-    assert f"error: {file} is a file\n  hint: " in done.err
+    result = run_heedful("inspect", quick_model, SENTENCE, "-o", file)
+    assert result.status == 1
+    assert f"error: {file} is a file\n  hint: " in result.err
     with pytest.raises(HeedfulError, match="cannot create"):
         inspect(quick_model, file / "below")
     assert file.read_text() == "mine"
@@ -192,41 +194,41 @@ def test_commands_other_than_inspect_do_not_import_matplotlib() -> None:
         "import heedful.cli.main, heedful.workflows.train, heedful.inference.bulk, heedful.workflows.evaluate, sys;"
         "import heedful.interpret.activations; print('matplotlib' in sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "False"
 
 
-# ---- what words depend on
+# ---- attributions
 
 
-def test_inspect_attributions_are_complete(inspected: tuple[Path, Result], quick_model: Path) -> None:
-    written = read_numbers(inspected[0])
+def test_inspect_attributions_match_model(inspection: tuple[Path, Result], quick_model: Path) -> None:
+    report = read_numbers(inspection[0])
     bundle = ModelFolder.load(quick_model)
-    seen = compute_activations(bundle, SENTENCE, TARGET)
+    activations = compute_activations(bundle, SENTENCE, TARGET)
     for name, expected in (
-        ("rollout", target_rollout(seen)[0]),
-        ("gradient", gradient_matrix(bundle, seen)),
-        ("occlusion", occlusion_matrix(bundle, seen)),
+        ("rollout", target_rollout(activations)[0]),
+        ("gradient", gradient_matrix(bundle, activations)),
+        ("occlusion", occlusion_matrix(bundle, activations)),
     ):
-        found = torch.tensor(written[name], dtype=torch.float64)
-        torch.testing.assert_close(found, expected.double(), rtol=1e-4, atol=1e-5)
+        attribution = torch.tensor(report[name], dtype=torch.float64)
+        torch.testing.assert_close(attribution, expected.double(), rtol=1e-4, atol=1e-5)
 
 
 def test_inspect_guided_head_is_labeled(quick_model: Path, tmp_path: Path) -> None:
-    guided = tmp_path / "guided"
-    shutil.copytree(quick_model, guided, ignore=shutil.ignore_patterns("training"))
-    config = json.loads((guided / "config.json").read_text())
-    (guided / "config.json").write_text(json.dumps({**config, "guided_head": [1, 2]}))
-    lines = inspect(guided, tmp_path / "all", image_format="svg", target=TARGET, kind="encoder")
+    model = tmp_path / "guided"
+    shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training"))
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps({**config, "guided_head": [1, 2]}))
+    lines = inspect(model, tmp_path / "all", image_format="svg", target=TARGET, kind="encoder")
     assert any("all 2 heads (head 2 is guided)" in line for line in lines)
-    one = inspect(guided, tmp_path / "one", image_format="svg", target=TARGET, kind="encoder", layer=1, head=2)
+    one = inspect(model, tmp_path / "one", image_format="svg", target=TARGET, kind="encoder", layer=1, head=2)
     assert any("head 2 (guided)" in line for line in one)
     assert any("mean of 2 heads (head 2 is guided)" in line for line in lines)
     assert read_numbers(tmp_path / "all", "weights-encoder.json")["guided_head"] == [1, 2]
-    other = inspect(guided, tmp_path / "other", image_format="svg", target=TARGET, kind="encoder", layer=1, head=1)
+    other = inspect(model, tmp_path / "other", image_format="svg", target=TARGET, kind="encoder", layer=1, head=1)
     assert not any("guided" in line for line in other[1:-1])
-    done = run_heedful("explain", guided, SENTENCE, "--head", 2)
-    assert "in guided head 2 of layer 1" in done.out
+    result = run_heedful("explain", model, SENTENCE, "--head", 2)
+    assert "in guided head 2 of layer 1" in result.out
 
 
 # ---- alignments
@@ -236,27 +238,27 @@ def test_inspect_alignments_writes_pharaoh(quick_model: Path, tmp_path: Path) ->
     pairs = tmp_path / "pairs.tsv"
     lines = ["The dog sleeps .\tLe chien dort .", "\t", "A cat\tUn chat", "مرحبا 中文\tBonjour 👩‍🚀 !"]
     pairs.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    done = run_heedful("inspect", quick_model, "--alignments", pairs)
-    assert done.status == 0, done.err
-    assert "the mean of heads, the row that writes the word (the default: 3 pairs are too few" in done.err
-    printed = done.out.split("\n")
-    assert len(printed) == 5
-    assert printed[1] == ""
+    result = run_heedful("inspect", quick_model, "--alignments", pairs)
+    assert result.status == 0, result.err
+    assert "the mean of heads, the row that writes the word (the default: 3 pairs are too few" in result.err
+    output_lines = result.out.split("\n")
+    assert len(output_lines) == 5
+    assert output_lines[1] == ""
     bundle = ModelFolder.load(quick_model)
-    for line, text in zip(lines, printed, strict=False):
+    for line, text in zip(lines, output_lines, strict=False):
         source, target = (side.split() for side in line.split("\t"))
         for link in text.split():
             i, j = map(int, link.split("-"))
             assert i < len(source)
             assert j < len(target)
-    reading = run_heedful("inspect", quick_model, "--alignments", pairs, "--layer", 1, "--head", 2, "--shifted")
-    named = run_heedful("inspect", quick_model, "--alignments", pairs, "--layer", 1, "--head", 2)
-    seen = regroup_words(bundle, compute_activations(bundle, "A cat", "Un chat"), ["A", "cat"], ["Un", "chat"])
-    assert named.out.split("\n")[2] == format_pharaoh(Aligner(0, 1, shifted=False).extract_links(seen))
-    assert reading.out.split("\n")[2] == format_pharaoh(Aligner(0, 1, shifted=True).extract_links(seen))
-    written = run_heedful("inspect", quick_model, "--alignments", pairs, "-o", tmp_path / "links")
-    assert (tmp_path / "links").read_text() == done.out
-    assert written.out == ""
+    shifted = run_heedful("inspect", quick_model, "--alignments", pairs, "--layer", 1, "--head", 2, "--shifted")
+    unshifted = run_heedful("inspect", quick_model, "--alignments", pairs, "--layer", 1, "--head", 2)
+    activations = regroup_words(bundle, compute_activations(bundle, "A cat", "Un chat"), ["A", "cat"], ["Un", "chat"])
+    assert unshifted.out.split("\n")[2] == format_pharaoh(Aligner(0, 1, shifted=False).extract_links(activations))
+    assert shifted.out.split("\n")[2] == format_pharaoh(Aligner(0, 1, shifted=True).extract_links(activations))
+    to_file = run_heedful("inspect", quick_model, "--alignments", pairs, "-o", tmp_path / "links")
+    assert (tmp_path / "links").read_text() == result.out
+    assert to_file.out == ""
 
 
 def test_inspect_alignments_with_gold_reports_error_rate(quick_model: Path, tmp_path: Path) -> None:
@@ -270,38 +272,38 @@ def test_inspect_alignments_with_gold_reports_error_rate(quick_model: Path, tmp_
         for line in links.splitlines()
     ]
     gold.write_text("\n".join(from_one) + "\n")
-    done = run_heedful("inspect", quick_model, *files, "--gold", gold)
-    assert "alignment error rate 0.00%, on 2 pairs" in done.err
+    result = run_heedful("inspect", quick_model, *files, "--gold", gold)
+    assert "alignment error rate 0.00%, on 2 pairs" in result.err
     gold.write_text("1-3 3-1\n1-1\n1-1\n")
-    done = run_heedful("inspect", quick_model, *files, "--gold", gold)
-    assert done.status == 1
-    assert "has 3 lines for 2 pairs" in done.err
-    assert done.out == ""
+    result = run_heedful("inspect", quick_model, *files, "--gold", gold)
+    assert result.status == 1
+    assert "has 3 lines for 2 pairs" in result.err
+    assert result.out == ""
 
 
 def test_inspect_alignments_no_break_space_joins_words(quick_model: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("Is it true ? yes\tEst-ce vrai\u00a0? oui\n\ufeff\ufeff\tLe chat.\n", encoding="utf-8")
-    done = run_heedful("inspect", quick_model, "--alignments", pairs)
-    targets = {int(link.split("-")[1]) for link in done.out.split("\n")[0].split()}
+    result = run_heedful("inspect", quick_model, "--alignments", pairs)
+    targets = {int(link.split("-")[1]) for link in result.out.split("\n")[0].split()}
     assert targets <= {0, 1, 2}
-    assert done.out.split("\n")[1] == ""
+    assert result.out.split("\n")[1] == ""
     assert run_heedful("inspect", quick_model, "--heads", pairs).status == 0
 
 
 @pytest.mark.long
 def test_inspect_heads_reports_patterns(quick_model: Path, grammar_pairs: Path) -> None:
-    done = run_heedful("inspect", quick_model, "--heads", grammar_pairs)
-    assert done.status == 0, done.err
-    rows = re.findall(r"^ +((?:encoder|decoder|cross) \d\.\d)  +(\d\.\d\d)", done.out, re.MULTILINE)
+    result = run_heedful("inspect", quick_model, "--heads", grammar_pairs)
+    assert result.status == 0, result.err
+    rows = re.findall(r"^ +((?:encoder|decoder|cross) \d\.\d)  +(\d\.\d\d)", result.out, re.MULTILINE)
     assert [name for name, _ in rows] == [f"{kind} 1.{n}" for kind in ("encoder", "decoder", "cross") for n in (1, 2)]
-    assert "The aligner is decoder layer 1" in done.out
-    assert "with IBM model 1 on 300 pairs" in done.out
+    assert "The aligner is decoder layer 1" in result.out
+    assert "with IBM model 1 on 300 pairs" in result.out
 
 
 @pytest.mark.long
 def test_inspect_grammar_reports_heads(quick_model: Path) -> None:
-    """A model that has learned little: chance, and said so."""
+    """With a model at chance level: the tables are complete."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(head_report, "SELECTION_SENTENCES", 12)
         patch.setattr(head_report, "TEST_SENTENCES", 30)
@@ -316,7 +318,7 @@ def test_inspect_grammar_reports_heads(quick_model: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         ([], "nothing to inspect"),
         (["A dog.", "--grammar"], "a sentence and --grammar cannot be combined"),
@@ -337,11 +339,11 @@ def test_inspect_grammar_reports_heads(quick_model: Path) -> None:
     ],
 )
 def test_inspect_incompatible_options_raise(
-    quick_model: Path, grammar_pairs: Path, tmp_path: Path, words: list[str], problem: str
+    quick_model: Path, grammar_pairs: Path, tmp_path: Path, args: list[str], problem: str
 ) -> None:
     (tmp_path / "empty.tsv").write_text("")
-    places = {"PAIRS": str(grammar_pairs), "EMPTY": str(tmp_path / "empty.tsv")}
-    done = run_heedful("inspect", quick_model, *(places.get(word, word) for word in words))
-    assert done.status == 1
-    assert problem in done.err
-    assert "hint:" in done.err
+    paths = {"PAIRS": str(grammar_pairs), "EMPTY": str(tmp_path / "empty.tsv")}
+    result = run_heedful("inspect", quick_model, *(paths.get(arg, arg) for arg in args))
+    assert result.status == 1
+    assert problem in result.err
+    assert "hint:" in result.err

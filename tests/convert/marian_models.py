@@ -1,4 +1,4 @@
-"""Random MarianMT models as ``transformers`` saves them, with SentencePiece models of their own."""
+"""Random MarianMT models as ``transformers`` saves them, with small SentencePiece models."""
 
 import io
 import json
@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from transformers import GenerationConfig, MarianConfig, MarianMTModel, MarianTokenizer
 
-from heedful.data.demo_corpus.grammar import generate_pairs as pairs_of_the_grammar
+from heedful.data.demo_corpus.grammar import generate_pairs
 
-PAIRS = [(pair.source, pair.target) for pair in pairs_of_the_grammar(500)]
+PAIRS = [(pair.source, pair.target) for pair in generate_pairs(500)]
 SENTENCES = list(dict.fromkeys(source for source, _ in PAIRS))[:100]
 
 
 @cache
 def sentencepiece_model(side: int, size: int = 260) -> bytes:
-    """Trained on one side of the demo's corpus."""
+    """Trained on one side of the demo corpus."""
     import sentencepiece
 
     file = io.BytesIO()
@@ -28,11 +28,11 @@ def sentencepiece_model(side: int, size: int = 260) -> bytes:
     return file.getvalue()
 
 
-def pieces_of(model: bytes) -> list[str]:
+def list_subwords(model: bytes) -> list[str]:
     import sentencepiece
 
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    return [processor.id_to_piece(identity) for identity in range(3, processor.get_piece_size())]
+    return [processor.id_to_piece(token_id) for token_id in range(3, processor.get_piece_size())]
 
 
 def new_marian(
@@ -46,21 +46,24 @@ def new_marian(
     updates: int = 0,
     **settings: Any,
 ) -> MarianMTModel:
-    """A folder with a random model and its tokenizer. Its sentences end: </s> gets likelier by its bias."""
+    """A folder with a random model and its tokenizer. Its outputs end, because the bias makes </s> more probable."""
     folder.mkdir(parents=True, exist_ok=True)
     models = sentencepiece_model(0), sentencepiece_model(1, 250)
     for name, model in zip(("source.spm", "target.spm"), models, strict=True):
         (folder / name).write_bytes(model)
-    sides = [pieces_of(model)[:-1] for model in models]  # the last piece of each becomes <unk>
-    marks = [f">>{tag}<<" for tag in tags]
+    side_subwords = [list_subwords(model)[:-1] for model in models]  # the last subword of each side becomes <unk>
+    tag_tokens = [f">>{tag}<<" for tag in tags]
     if separate:
-        lists = [["</s>", "<unk>", *marks, *sides[0]], ["</s>", "<unk>", *sides[1]]]
-        lists = [[*each[: min(map(len, lists))], "<pad>", *each[min(map(len, lists)) :]] for each in lists]
+        vocabularies = [["</s>", "<unk>", *tag_tokens, *side_subwords[0]], ["</s>", "<unk>", *side_subwords[1]]]
+        vocabularies = [
+            [*tokens[: min(map(len, vocabularies))], "<pad>", *tokens[min(map(len, vocabularies)) :]]
+            for tokens in vocabularies
+        ]
     else:
-        joined = dict.fromkeys([*sides[0][:20], *marks, *sides[0][20:], *sides[1]])
-        lists = [["</s>", "<unk>", *joined, "<pad>"]]
-    for name, pieces in zip(("vocab.json", "target_vocab.json"), lists, strict=False):
-        (folder / name).write_text(json.dumps({piece: place for place, piece in enumerate(pieces)}, indent=2))
+        subwords = dict.fromkeys([*side_subwords[0][:20], *tag_tokens, *side_subwords[0][20:], *side_subwords[1]])
+        vocabularies = [["</s>", "<unk>", *subwords, "<pad>"]]
+    for name, tokens in zip(("vocab.json", "target_vocab.json"), vocabularies, strict=False):
+        (folder / name).write_text(json.dumps({token: token_id for token_id, token in enumerate(tokens)}, indent=2))
     (folder / "tokenizer_config.json").write_text(
         json.dumps(
             {
@@ -72,11 +75,11 @@ def new_marian(
             }
         )
     )
-    pad = lists[-1].index("<pad>")
+    pad = vocabularies[-1].index("<pad>")
     config = MarianConfig(
         **{
-            "vocab_size": len(lists[0]),
-            "decoder_vocab_size": len(lists[-1]),
+            "vocab_size": len(vocabularies[0]),
+            "decoder_vocab_size": len(vocabularies[-1]),
             "d_model": 24,
             "encoder_layers": 2,
             "decoder_layers": 1,
@@ -104,7 +107,7 @@ def new_marian(
             model.final_logits_bias += 0.5 * torch.randn_like(model.final_logits_bias)
             model.final_logits_bias[0, 0] += 3.0
     if updates:
-        _taught(model, tokenizer_of(folder), updates)
+        _train(model, load_tokenizer(folder), updates)
     model.generation_config = GenerationConfig(
         pad_token_id=pad,
         decoder_start_token_id=pad,
@@ -118,39 +121,39 @@ def new_marian(
     return model
 
 
-def _taught(model: MarianMTModel, tokenizer: MarianTokenizer, updates: int) -> None:
-    """Trained a little, so that its sentences end as they should and differ."""
+def _train(model: MarianMTModel, tokenizer: MarianTokenizer, updates: int) -> None:
+    """Train a little, so that outputs end and differ."""
     optimizer = torch.optim.Adam(model.parameters(), lr=0.005)
     model.train()
     for update in range(updates):
-        batch = [PAIRS[(32 * update + place) % len(PAIRS)] for place in range(32)]
+        batch = [PAIRS[(32 * update + index) % len(PAIRS)] for index in range(32)]
         sources, targets = [source for source, _ in batch], [target for _, target in batch]
-        given = tokenizer(sources, text_target=targets, return_tensors="pt", padding=True)
-        labels = given.pop("labels")
+        inputs = tokenizer(sources, text_target=targets, return_tensors="pt", padding=True)
+        labels = inputs.pop("labels")
         labels[labels == model.config.pad_token_id] = -100
         optimizer.zero_grad()
-        model(**given, labels=labels).loss.backward()
+        model(**inputs, labels=labels).loss.backward()
         optimizer.step()
-    with torch.no_grad():  # a tied output layer has moved it
+    with torch.no_grad():  # training changes it if the output layer is tied
         model.get_decoder().embed_tokens.weight[model.config.pad_token_id] = 0
     model.eval()
 
 
-def tokenizer_of(folder: Path) -> MarianTokenizer:
+def load_tokenizer(folder: Path) -> MarianTokenizer:
     tokenizer: MarianTokenizer = MarianTokenizer.from_pretrained(folder)
     return tokenizer
 
 
 @torch.inference_mode()
-def generated(
+def generate_subwords(
     model: MarianMTModel, tokenizer: MarianTokenizer, texts: Sequence[str], **options: Any
 ) -> list[list[str]]:
-    """What ``generate`` writes, as pieces."""
+    """The output of ``generate`` as subwords."""
     names = tokenizer.target_encoder if tokenizer.separate_vocabs else tokenizer.encoder
-    pieces = {identity: piece for piece, identity in names.items()}
-    actual = []
+    subwords = {token_id: subword for subword, token_id in names.items()}
+    results = []
     for first in range(0, len(texts), 50):
-        given = tokenizer(list(texts[first : first + 50]), return_tensors="pt", padding=True)
-        written = model.generate(**given, **options).tolist()
-        actual += [[pieces[i] for i in ids if pieces[i] not in ("<pad>", "</s>")] for ids in written]
-    return actual
+        inputs = tokenizer(list(texts[first : first + 50]), return_tensors="pt", padding=True)
+        outputs = model.generate(**inputs, **options).tolist()
+        results += [[subwords[i] for i in ids if subwords[i] not in ("<pad>", "</s>")] for ids in outputs]
+    return results

@@ -1,4 +1,4 @@
-"""Conversion to CTranslate2: every variant gives the same numbers; what is kept is renewed in time."""
+"""Conversion to CTranslate2: every variant matches PyTorch, and cached conversions are replaced when outdated."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from heedful.model_folder import ModelFolder, ModelFolderConfig
 from heedful.models.config import ModelConfig
 from heedful.models.transformer import Transformer
 from tests.interpret.small_models import new_tokenizer
-from tests.models.variants import VARIANTS as FAMILY
+from tests.models.variants import VARIANTS
 
 SOURCES = ["The dog is tired.", "I am a student.", "The animal didn't cross the street because it was wide.", "猫"]
 TARGETS = ["Le chien est fatigué.", "Je suis un étudiant.", "L'animal n'a pas traversé la rue.", "chat"]
@@ -34,7 +34,7 @@ def variant(
     positions: str,
     activation: str,
     bias: bool,
-    tied: bool,
+    tie_output_embeddings: bool,
     longest_source: int = 40,
     **others: object,
 ) -> ModelFolder:
@@ -51,7 +51,7 @@ def variant(
             "max_length": 64,
             "activation": activation,
             "attention_bias": bias,
-            "tie_output_embeddings": tied,
+            "tie_output_embeddings": tie_output_embeddings,
             "source_vocab_size": tokenizer.source.vocab_size,
             "target_vocab_size": tokenizer.target.vocab_size,
             "share_embeddings": False,
@@ -66,10 +66,12 @@ def variant(
     return ModelFolder(ModelFolderConfig(model=config, max_source_length=longest_source), tokenizer, model.eval())
 
 
-VARIANTS = list(product(["post", "pre"], ["sinusoidal", "learned"], ["relu", "gelu"], [True, False], [True, False]))
+SETTING_COMBINATIONS = list(
+    product(["post", "pre"], ["sinusoidal", "learned"], ["relu", "gelu"], [True, False], [True, False])
+)
 
 
-REFUSED = {
+UNSUPPORTED = {
     "alibi": "model.positions = 'alibi'",
     "dependency": "model.positions = 'dependency'",
     "relative-dependency": "model.positions = 'relative-dependency'",
@@ -81,38 +83,45 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("norm", "positions", "activation", "bias", "tied"), VARIANTS[::3] + VARIANTS[1:2])
+@pytest.mark.parametrize(
+    ("norm", "positions", "activation", "bias", "tie_output_embeddings"),
+    SETTING_COMBINATIONS[::3] + SETTING_COMBINATIONS[1:2],
+)
 def test_ctranslate2_matches_pytorch(
-    norm: str, positions: str, activation: str, bias: bool, tied: bool, tmp_path: Path
+    norm: str, positions: str, activation: str, bias: bool, tie_output_embeddings: bool, tmp_path: Path
 ) -> None:
-    agrees(variant(norm, positions, activation, bias, tied), tmp_path)
+    check_match(variant(norm, positions, activation, bias, tie_output_embeddings), tmp_path)
 
 
-@pytest.mark.parametrize("name", FAMILY)
+@pytest.mark.parametrize("name", VARIANTS)
 def test_ctranslate2_variant_matches_or_is_rejected(name: str, tmp_path: Path) -> None:
-    settings = {"norm_placement": "post", "positions": "sinusoidal", "activation": "relu", **FAMILY[name]}
-    model_folder = variant(**settings, bias=True, tied=True)
-    if name in REFUSED:
-        with pytest.raises(HeedfulError, match=REFUSED[name]):
+    settings = {"norm_placement": "post", "positions": "sinusoidal", "activation": "relu", **VARIANTS[name]}
+    model_folder = variant(**settings, bias=True, tie_output_embeddings=True)
+    if name in UNSUPPORTED:
+        with pytest.raises(HeedfulError, match=UNSUPPORTED[name]):
             export_ctranslate2(model_folder, tmp_path)
     else:
-        agrees(model_folder, tmp_path)
+        check_match(model_folder, tmp_path)
 
 
-def agrees(model_folder: ModelFolder, tmp_path: Path) -> None:
+def check_match(model_folder: ModelFolder, tmp_path: Path) -> None:
     before = {name: tensor.clone() for name, tensor in model_folder.translation_model.state_dict().items()}
     export_ctranslate2(model_folder, tmp_path, "int8")
     export_ctranslate2(model_folder, tmp_path, "float32")
     assert all(
         torch.equal(tensor, before[name]) for name, tensor in model_folder.translation_model.state_dict().items()
     )
-    quick = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1))
+    ctranslate2_translator = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1))
     pytorch_translator = Translator.with_pytorch(model_folder)
-    for ours, theirs in zip(pytorch_translator.score(SOURCES, TARGETS), quick.score(SOURCES, TARGETS), strict=True):
+    for ours, theirs in zip(
+        pytorch_translator.score(SOURCES, TARGETS), ctranslate2_translator.score(SOURCES, TARGETS), strict=True
+    ):
         assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-4)
     search = GenerationConfig(beam_size=1, max_length_offset=12)
     for ours, theirs in zip(
-        pytorch_translator.translate(SOURCES, search), quick.translate(SOURCES, search, details=True), strict=True
+        pytorch_translator.translate(SOURCES, search),
+        ctranslate2_translator.translate(SOURCES, search, details=True),
+        strict=True,
     ):
         assert theirs.alternatives[0].tokens == ours.alternatives[0].tokens
         assert theirs.score == pytest.approx(ours.score, abs=1e-3)
@@ -120,7 +129,7 @@ def agrees(model_folder: ModelFolder, tmp_path: Path) -> None:
 
 
 def test_ctranslate2_long_sentence_matches(tmp_path: Path) -> None:
-    """CTranslate2 cannot go beyond the table that it is given."""
+    """CTranslate2 is limited to the positions of its table."""
     model_folder = variant("post", "sinusoidal", "relu", True, True, longest_source=2_000)
     export_ctranslate2(model_folder, tmp_path, "float32")
     source, target = ["The dog is tired, " * 60], ["Le chien est fatigué, " * 60]
@@ -143,9 +152,9 @@ def test_conversion_is_cached_and_replaced_when_weights_change(tmp_path: Path) -
     with torch.no_grad():
         model_folder.translation_model.output.weight[5] += 1
     model_folder.save(tmp_path)
-    again = get_conversion(tmp_path, ModelFolder.load(tmp_path), "float32")
-    assert (again / "model.bin").stat().st_mtime_ns > stamp
-    (again / "conversion.json").write_text("{}")
+    replaced = get_conversion(tmp_path, ModelFolder.load(tmp_path), "float32")
+    assert (replaced / "model.bin").stat().st_mtime_ns > stamp
+    (replaced / "conversion.json").write_text("{}")
     assert (get_conversion(tmp_path, model_folder, "float32") / "model.bin").stat().st_mtime_ns > stamp
     assert get_conversion(tmp_path, model_folder, "int8") == find_conversion(tmp_path, "int8")
 
@@ -153,8 +162,8 @@ def test_conversion_is_cached_and_replaced_when_weights_change(tmp_path: Path) -
 def test_corrupt_conversion_is_replaced(tmp_path: Path) -> None:
     model_folder = variant("post", "sinusoidal", "relu", True, True)
     model_folder.save(tmp_path)
-    broken = get_conversion(tmp_path, model_folder, "int8") / "model.bin"
-    broken.write_bytes(broken.read_bytes()[:1000])
+    path = get_conversion(tmp_path, model_folder, "int8") / "model.bin"
+    path.write_bytes(path.read_bytes()[:1000])
     engine = load(tmp_path, device="cpu", workers=1)
     assert engine.name == "CTranslate2 int8"
     assert engine.translate(["The dog."], GenerationConfig(beam_size=1, max_length_offset=3))[0].alternatives
@@ -166,8 +175,8 @@ def test_corrupt_conversion_is_replaced(tmp_path: Path) -> None:
 def test_concurrent_conversions_wait(tmp_path: Path) -> None:
     variant("post", "sinusoidal", "relu", True, True).save(tmp_path)
     code = f"from heedful import load; print(load({str(tmp_path)!r}, device='cpu', workers=1).name)"
-    runs = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [run.communicate(timeout=120)[0].strip() for run in runs] == ["CTranslate2 int8"] * 3
+    processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=300)[0].strip() for process in processes] == ["CTranslate2 int8"] * 3
 
 
 def test_every_model_setting_is_listed() -> None:
@@ -178,8 +187,8 @@ def test_every_model_setting_is_listed() -> None:
         assert values is None or set(values) <= ({True, False} if annotation is bool else set(get_args(annotation)))
 
 
-class Gated(ModelConfig):
-    """A model of tomorrow."""
+class FutureModelConfig(ModelConfig):
+    """A model config with a new setting."""
 
     gate: bool = False
 
@@ -197,17 +206,17 @@ class Gated(ModelConfig):
 def test_unsupported_setting_is_rejected(change: dict[str, Any], reason: str, tmp_path: Path) -> None:
     model_folder = variant("post", "sinusoidal", "relu", True, True)
     assert ctranslate2_incompatibility(model_folder.config.model) == ""
-    model = model_folder.config.model.model_copy(update=change)  # unchecked: such models may come
+    model = model_folder.config.model.model_copy(update=change)  # unchecked, as for a model of a newer version
     assert reason in ctranslate2_incompatibility(model)
-    strange = replace(model_folder, config=model_folder.config.model_copy(update={"model": model}))
+    unsupported_folder = replace(model_folder, config=model_folder.config.model_copy(update={"model": model}))
     with pytest.raises(HeedfulError, match="cannot convert to a CTranslate2 model") as error:
-        export_ctranslate2(strange, tmp_path / "out")
+        export_ctranslate2(unsupported_folder, tmp_path / "out")
     assert reason in str(error.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_unknown_setting_raises() -> None:
-    config = Gated(**variant("post", "sinusoidal", "relu", True, True).config.model.model_dump())
+    config = FutureModelConfig(**variant("post", "sinusoidal", "relu", True, True).config.model.model_dump())
     assert "model.gate" in ctranslate2_incompatibility(config)
 
 
@@ -227,11 +236,11 @@ def test_unsupported_model_uses_pytorch(tmp_path: Path) -> None:
 def test_too_long_input_raises_with_hint(tmp_path: Path) -> None:
     model_folder = variant("post", "learned", "relu", True, True)  # up to 64 tokens
     export_ctranslate2(model_folder, tmp_path)
-    quick = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1))
+    translator = Translator(CTranslate2Backend(model_folder, tmp_path, precision="float32", workers=1))
     long = "Le chien est fatigué. " * 40
     for pair in (SOURCES[:1], [long]), ([long], TARGETS[:1]):
         with pytest.raises(HeedfulError, match="64 learned positions") as error:
-            quick.score(*pair)
+            translator.score(*pair)
         assert "shorter sentences" in error.value.hint
 
 

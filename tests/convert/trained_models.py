@@ -1,4 +1,4 @@
-"""Small models that have learned a few sentences by heart: their translations are words, and end."""
+"""Small models that have memorized a few sentences, so that their translations are real sentences."""
 
 from functools import cache
 
@@ -18,9 +18,9 @@ SENTENCES = [source for source, _ in PAIRS[:12]]
 
 
 @cache
-def learned(kind: str = "bpe", *, joint: bool = False, updates: int = 90, **settings: object) -> ModelFolder:
-    """A model of two small layers a side after a second or two of training."""
-    tokenizer = new_tokenizer(kind, joint=joint)
+def train_model(model_type: str = "bpe", *, joint: bool = False, updates: int = 90, **settings: object) -> ModelFolder:
+    """A model with two small layers per side, trained for a second or two."""
+    tokenizer = new_tokenizer(model_type, joint=joint)
     sizes = {"d_model": 32, "heads": 2, "encoder_layers": 2, "decoder_layers": 2, "d_ff": 48}
     vocabularies = {"source_vocab_size": tokenizer.source.vocab_size, "target_vocab_size": tokenizer.target.vocab_size}
     config = ModelConfig.from_settings({**sizes, **vocabularies, "share_embeddings": joint, "dropout": 0.0, **settings})
@@ -28,10 +28,10 @@ def learned(kind: str = "bpe", *, joint: bool = False, updates: int = 90, **sett
     model = Transformer(config)
     source = torch.tensor(pad_with_end(tokenizer.source.encode_batch([pair[0] for pair in PAIRS])))
     target = torch.tensor(pad_with_end(tokenizer.target.encode_batch([pair[1] for pair in PAIRS])))
-    before = torch.cat([torch.full_like(target[:, :1], PAD), target[:, :-1]], dim=1)
+    decoder_input = torch.cat([torch.full_like(target[:, :1], PAD), target[:, :-1]], dim=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(updates):
-        logits = model.logits(model(source, before))
+        logits = model.logits(model(source, decoder_input))
         loss = F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=PAD)
         optimizer.zero_grad()
         loss.backward()

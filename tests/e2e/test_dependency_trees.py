@@ -35,18 +35,18 @@ MALFORMED = "cat dog\tcat\t0\ncat dog\tcat\t2 1\ncat dog\tcat\ncat dog\tcat\tCC-
 
 def lines(draw: random.Random, count: int) -> list[str]:
     """Four animals in a random tree; the translation is the root."""
-    found = []
+    rows = []
     for _ in range(count):
-        words, order, heads = draw.sample(ANIMALS, 4), draw.sample(range(1, 5), 4), [0] * 4
-        for place, word in enumerate(order[1:], start=1):
-            heads[word - 1] = draw.choice(order[:place])
-        found.append(f"{' '.join(words)}\t{words[order[0] - 1]}\t{' '.join(map(str, heads))}")
-    return found
+        words, word_order, heads = draw.sample(ANIMALS, 4), draw.sample(range(1, 5), 4), [0] * 4
+        for index, word in enumerate(word_order[1:], start=1):
+            heads[word - 1] = draw.choice(word_order[:index])
+        rows.append(f"{' '.join(words)}\t{words[word_order[0] - 1]}\t{' '.join(map(str, heads))}")
+    return rows
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Training and test pairs, and a model of them."""
+    """Training pairs, test pairs, and a model trained on them."""
     folder, draw = tmp_path_factory.mktemp("trees"), random.Random(5)
     text = "\r\n".join(lines(draw, 3000)) + "\r\n" + MALFORMED
     (folder / "train.tsv").write_bytes(b"\xef\xbb\xbf" + text.encode())
@@ -66,32 +66,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_training_keeps_heads_of_every_line(folder: Path) -> None:
-    """A byte-order mark and carriage returns do no harm."""
-    store = TokenDataset.open(folder / "model" / "training" / "data" / "train")
-    assert store.summary.dtype == "uint64"
-    for index in range(0, len(store), 97):
-        places = [unpack_tokens(identity) for identity in store.source(index).tolist()]
-        assert {word for _, word, _ in places} == {1, 2, 3, 4}
-        assert sum(head == 0 for head in {word: head for _, word, head in places}.values()) == 1
+    """With a byte-order mark and carriage returns."""
+    dataset = TokenDataset.open(folder / "model" / "training" / "data" / "train")
+    assert dataset.summary.dtype == "uint64"
+    for index in range(0, len(dataset), 97):
+        tokens = [unpack_tokens(packed_id) for packed_id in dataset.source(index).tolist()]
+        assert {word for _, word, _ in tokens} == {1, 2, 3, 4}
+        assert sum(head == 0 for head in {word: head for _, word, head in tokens}.values()) == 1
 
 
 def test_translate_depends_on_tree(folder: Path, tmp_path: Path) -> None:
-    given = [line.split("\t") for line in (folder / "test.tsv").read_text().splitlines()]
-    (tmp_path / "in.tsv").write_text("".join(f"{source}\t{heads}\n" for source, _, heads in given))
+    rows = [line.split("\t") for line in (folder / "test.tsv").read_text().splitlines()]
+    (tmp_path / "in.tsv").write_text("".join(f"{source}\t{heads}\n" for source, _, heads in rows))
     model = folder / "model"
     result = run_heedful("translate", model, "-i", tmp_path / "in.tsv", "-o", tmp_path / "out.txt")
     assert result.status == 0, result.err
     assert "warning" not in result.err
-    found = (tmp_path / "out.txt").read_text().splitlines()
-    assert sum(text == target for text, (_, target, _) in zip(found, given, strict=True)) > 95
+    outputs = (tmp_path / "out.txt").read_text().splitlines()
+    assert sum(text == target for text, (_, target, _) in zip(outputs, rows, strict=True)) > 95
     engine = heedful.load(model)
     assert engine.name.startswith("PyTorch")
     animals = "lion cat bear wolf"
     texts = [f"{animals}\t{heads}" for heads in ("0 1 1 1", "2 0 2 2", "3 3 0 3", "2 3 4 0")]
-    translated = engine.translate(texts, details=True)
-    assert [each.text for each in translated] == animals.split()
-    assert all(link[0] < 4 for each in translated for link in each.alternatives[0].alignment)
-    assert all(each.log_probability > -1 for each in engine.score(texts, animals.split()))
+    translations = engine.translate(texts, details=True)
+    assert [translation.text for translation in translations] == animals.split()
+    assert all(link[0] < 4 for translation in translations for link in translation.alternatives[0].alignment)
+    assert all(translation.log_probability > -1 for translation in engine.score(texts, animals.split()))
     assert "".join(engine.stream(texts[2])) == "bear"
     assert engine.alternatives(texts[3])[0].translation.text == "wolf"
     with pytest.raises(heedful.HeedfulError, match="number of heads differs"):
@@ -99,7 +99,7 @@ def test_translate_depends_on_tree(folder: Path, tmp_path: Path) -> None:
 
 
 def test_translate_long_sentence_keeps_tree(folder: Path) -> None:
-    """Two sentences with two roots are one text, and a long one stays whole."""
+    """Text with a tree is never split, whether it has several roots or is long."""
     engine = heedful.load(folder / "model")
     assert engine.model_folder.config.split_sentences
     assert len(engine.split_segments("Lion. Cat! Bear?")) == 3
@@ -113,9 +113,9 @@ def test_translate_long_sentence_keeps_tree(folder: Path) -> None:
 
 
 def test_translate_lines_without_tree_are_counted(folder: Path) -> None:
-    given = b"lion cat\t0 1\nlion cat\n\nlion cat\t1 0 7\nlion cat\t\n"
-    for more in ([], ["--stream"]):
-        result = run_heedful("translate", folder / "model", *more, stdin=given)
+    stdin = b"lion cat\t0 1\nlion cat\n\nlion cat\t1 0 7\nlion cat\t\n"
+    for options in ([], ["--stream"]):
+        result = run_heedful("translate", folder / "model", *options, stdin=stdin)
         assert result.status == 0, result.err
         assert len(result.out.splitlines()) == 5
         assert "3 of 5 lines were translated without a dependency" in result.err
@@ -125,24 +125,24 @@ def test_translate_lines_without_tree_are_counted(folder: Path) -> None:
 
 
 def test_evaluate_reads_heads(folder: Path, tmp_path: Path) -> None:
-    whole = (folder / "test.tsv").read_text()
-    (tmp_path / "test.tsv").write_text(whole + MALFORMED)
-    each = tmp_path / "each.tsv"
-    result = run_heedful("evaluate", folder / "model", tmp_path / "test.tsv", "--sentence-scores", each)
+    test_text = (folder / "test.tsv").read_text()
+    (tmp_path / "test.tsv").write_text(test_text + MALFORMED)
+    scores_path = tmp_path / "scores.tsv"
+    result = run_heedful("evaluate", folder / "model", tmp_path / "test.tsv", "--sentence-scores", scores_path)
     assert result.status == 0, result.err
     assert "100 pairs" in result.out
     assert "dropped 1: heads form a cycle" in result.err
-    likely = [float(row.split("\t")[3]) for row in each.read_text().splitlines()[1:]]
-    assert sum(value > -1 for value in likely) > 95
-    rows = [line.split("\t") for line in whole.splitlines()]
+    log_probabilities = [float(row.split("\t")[3]) for row in scores_path.read_text().splitlines()[1:]]
+    assert sum(value > -1 for value in log_probabilities) > 95
+    rows = [line.split("\t") for line in test_text.splitlines()]
     (tmp_path / "test.jsonl").write_text(
         "".join(
             json.dumps({"source": source, "target": target, "heads": [int(n) for n in heads.split()]}) + "\n"
             for source, target, heads in rows
         )
     )
-    again = run_heedful("evaluate", folder / "model", tmp_path / "test.jsonl")
-    assert again.out == result.out
+    json_result = run_heedful("evaluate", folder / "model", tmp_path / "test.jsonl")
+    assert json_result.out == result.out
 
 
 @pytest.mark.parametrize("verb", ["train", "evaluate"])
@@ -150,9 +150,9 @@ def test_train_parallel_files_without_trees_is_an_error(folder: Path, tmp_path: 
     for name in ("a.en", "a.fr"):
         (tmp_path / name).write_text("lion cat\n" * 9)
     files = [tmp_path / "a.en", tmp_path / "a.fr"]
-    told = ["-o", tmp_path / "model", *SETTINGS] if verb == "train" else []
-    given = [] if verb == "train" else [folder / "model"]
-    result = run_heedful(verb, *given, *files, *told)
+    options = ["-o", tmp_path / "model", *SETTINGS] if verb == "train" else []
+    model = [] if verb == "train" else [folder / "model"]
+    result = run_heedful(verb, *model, *files, *options)
     assert result.status == 1
     assert "a.en and a.fr cannot hold" in result.err
     assert "source TAB target TAB heads" in result.err
@@ -164,10 +164,10 @@ def test_load_ctranslate2_for_tree_model_is_an_error(folder: Path) -> None:
     assert "model.positions = 'dependency'" in result.err
 
 
-def test_explain_and_inspect_tree_model(folder: Path, tmp_path: Path) -> None:
+def test_explain_and_inspect_of_tree_model_work(folder: Path, tmp_path: Path) -> None:
     model, text = folder / "model", "lion cat bear wolf\t2 0 2 3"
-    explained = run_heedful("explain", model, text, "--word", "bear")
-    assert explained.status == 0, explained.err
+    explanation = run_heedful("explain", model, text, "--word", "bear")
+    assert explanation.status == 0, explanation.err
     page = run_heedful("inspect", model, text, "-o", tmp_path / "page.html")
     assert page.status == 0, page.err
     assert page.out.startswith(f"{text} -> cat")
@@ -180,13 +180,13 @@ def test_explain_and_inspect_tree_model(folder: Path, tmp_path: Path) -> None:
 
 def test_load_saved_tree_model_is_identical(folder: Path, tmp_path: Path) -> None:
     bundle = ModelFolder.load(folder / "model")
-    bundle.save(tmp_path / "again")
+    bundle.save(tmp_path / "copy")
     text = ["lion cat bear wolf\t2 0 2 3"]
-    found = [heedful.load(path).translate(text)[0] for path in (folder / "model", tmp_path / "again")]
-    assert found[0] == found[1]
+    translations = [heedful.load(path).translate(text)[0] for path in (folder / "model", tmp_path / "copy")]
+    assert translations[0] == translations[1]
 
 
-def test_train_with_bpe_dropout_and_guided_attention(folder: Path, tmp_path: Path) -> None:
+def test_train_tree_model_with_bpe_dropout_and_guided_attention_works(folder: Path, tmp_path: Path) -> None:
     """BPE-dropout and guided attention with relative tree positions."""
     relative = ["--set=model.positions=relative-dependency", "--set=training.max_updates=4"]
     dropout = run_heedful(
@@ -196,15 +196,15 @@ def test_train_with_bpe_dropout_and_guided_attention(folder: Path, tmp_path: Pat
     assert dropout.status == 0, dropout.err
     first = (folder / "train.tsv").read_text(encoding="utf-8-sig").split("\t")[0]
     (tmp_path / "links.tsv").write_text(f"{first}\t0-1\n")
-    taught = run_heedful(
-        "train", folder / "train.tsv", "-v", folder / "test.tsv", "-o", tmp_path / "taught",
+    guided = run_heedful(
+        "train", folder / "train.tsv", "-v", folder / "test.tsv", "-o", tmp_path / "guided",
         *SETTINGS, *relative, f"--set=guided_attention.alignments={tmp_path / 'links.tsv'}",
     )  # fmt: skip
-    assert taught.status == 0, taught.err
-    assert "training sentences have alignments" in taught.err
+    assert guided.status == 0, guided.err
+    assert "training sentences have alignments" in guided.err
 
 
-def test_compare_tree_positions_with_sinusoidal(folder: Path, tmp_path: Path) -> None:
+def test_compare_tree_positions_beat_sinusoidal(folder: Path, tmp_path: Path) -> None:
     for name in ("sinusoidal", "dependency"):
         (tmp_path / f"{name}.toml").write_text(f'[model]\npositions = "{name}"\n')
     settings = [word for word in SETTINGS if "positions" not in word and "epochs" not in word]

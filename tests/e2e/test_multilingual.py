@@ -1,4 +1,4 @@
-"""Models of several languages: the tag is chosen by one word, everywhere that a model is used."""
+"""Multilingual models: the target language selects the tag, in every command and function."""
 
 from pathlib import Path
 
@@ -37,7 +37,7 @@ def test_model_folder_lists_directions(folder: Path) -> None:
     assert not config.is_zero_shot("en", "de")
 
 
-def test_language_tag_requested_or_default() -> None:
+def test_source_ids_start_with_requested_or_default_tag() -> None:
     bundle = new_model_folder()
     plain = bundle.source_ids(SENTENCE)[1:]
     tag = bundle.tokenizer.source.tag_id
@@ -62,7 +62,7 @@ def test_for_language_sets_source_language() -> None:
     assert "de, en, fr" in caught.value.hint
 
 
-def test_imported_model_needs_only_tags() -> None:
+def test_imported_model_without_directions_uses_tags() -> None:
     nameless = imported()
     assert nameless.config.supported_directions == ()
     assert nameless.for_language("fr").source_ids(SENTENCE) == new_model_folder().source_ids(SENTENCE, "fr")
@@ -78,13 +78,13 @@ def test_imported_model_needs_only_tags() -> None:
 
 def test_translate_each_target_language_scores_itself() -> None:
     engine = Translator.with_pytorch(new_model_folder())
-    found = {language: engine.translate([SENTENCE], into(language))[0] for language in ("de", "en", "fr")}
-    assert len({each.text for each in found.values()}) == 3
-    for language, translation in found.items():
+    translations = {language: engine.translate([SENTENCE], into(language))[0] for language in ("de", "en", "fr")}
+    assert len({translation.text for translation in translations.values()}) == 3
+    for language, translation in translations.items():
         best = translation.alternatives[0]
         if translation.complete:
-            [scored] = engine.score([SENTENCE], [best.text], into(language))
-            assert scored.log_probability == pytest.approx(best.log_probability, abs=1e-4)
+            [score] = engine.score([SENTENCE], [best.text], into(language))
+            assert score.log_probability == pytest.approx(best.log_probability, abs=1e-4)
         assert (
             Translator.with_pytorch(new_model_folder().for_language(language)).translate([SENTENCE])[0].text
             == translation.text
@@ -92,8 +92,8 @@ def test_translate_each_target_language_scores_itself() -> None:
 
 
 def test_alignment_does_not_count_tag() -> None:
-    [found] = Translator.with_pytorch(new_model_folder()).translate([SENTENCE], into("de"), details=True)
-    links = found.alternatives[0].alignment
+    [translation] = Translator.with_pytorch(new_model_folder()).translate([SENTENCE], into("de"), details=True)
+    links = translation.alternatives[0].alignment
     assert links
     assert {source for source, _ in links} <= set(range(len(SENTENCE.split())))
 
@@ -103,31 +103,31 @@ def test_alignment_does_not_count_tag() -> None:
 def test_ctranslate2_matches_pytorch(folder: Path, language: str, beam: int) -> None:
     texts = [SENTENCE, "", "I am a student. The animal didn't cross the street.", "你好 👋 مرحبا"]
     search = into(language).model_copy(update={"beam_size": beam})
-    exact = load(folder, engine="pytorch", device="cpu")
-    quick = load(folder, engine="ctranslate2", device="cpu", workers=1)
-    compared = 0
-    for ours, theirs in zip(exact.translate(texts, search), quick.translate(texts, search), strict=True):
-        if beam == 1 or ours.complete:  # a beam that is cut off may be cut off otherwise
-            compared += bool(ours.source)
+    pytorch = load(folder, engine="pytorch", device="cpu")
+    ctranslate2 = load(folder, engine="ctranslate2", device="cpu", workers=1)
+    comparisons = 0
+    for ours, theirs in zip(pytorch.translate(texts, search), ctranslate2.translate(texts, search), strict=True):
+        if beam == 1 or ours.complete:  # truncated hypotheses may differ
+            comparisons += bool(ours.source)
             assert theirs.text == ours.text
             assert theirs.score == pytest.approx(ours.score, abs=2e-3)
     targets = ["Le chien est fatigué."]
-    [ours], [theirs] = (each.score([SENTENCE], targets, search) for each in (exact, quick))
+    [ours], [theirs] = (engine.score([SENTENCE], targets, search) for engine in (pytorch, ctranslate2))
     assert theirs.log_probability == pytest.approx(ours.log_probability, abs=1e-3)
-    assert compared or beam > 1
+    assert comparisons or beam > 1
 
 
-# ---- seeing inside
+# ---- traces and activations
 
 
 def test_trace_shows_tag_as_unaligned_token() -> None:
-    found = compute_trace(new_model_folder().for_language("de"), TraceRequest(source=SENTENCE)).manifest
-    source = found["sides"]["source"]
+    manifest = compute_trace(new_model_folder().for_language("de"), TraceRequest(source=SENTENCE)).manifest
+    source = manifest["sides"]["source"]
     assert source["subwords"][0] == source["words"][0] == ">>de<<"
     assert source["spans"][0] is None
-    assert found["model"]["languages"] == ["en", "de"]
-    assert found["text"]["source"] == SENTENCE
-    links = found["alignment"]["links"]
+    assert manifest["model"]["languages"] == ["en", "de"]
+    assert manifest["text"]["source"] == SENTENCE
+    links = manifest["alignment"]["links"]
     assert links
     assert min(word for word, _ in links) >= 1
 
@@ -135,77 +135,79 @@ def test_trace_shows_tag_as_unaligned_token() -> None:
 def test_word_indices_do_not_count_tag() -> None:
     bundle = new_model_folder().for_language("fr")
     words, target = SENTENCE.split(), "Le chien est fatigué."
-    seen = compute_activations(bundle, SENTENCE, target)
-    grouped = regroup_words(bundle, seen, words, target.split())
-    assert grouped.source.words == (">>fr<<", *words, "</s>")
-    assert grouped.source.word_ids[0] == 0
-    assert grouped.source.word_ids[1] == 1
-    assert grouped.source.word_ids[-1] == len(words) + 1
-    assert seen.tag_count == 1
-    assert default_aligner(bundle.config.model).weights(grouped).shape == (4, len(words))
+    activations = compute_activations(bundle, SENTENCE, target)
+    regrouped = regroup_words(bundle, activations, words, target.split())
+    assert regrouped.source.words == (">>fr<<", *words, "</s>")
+    assert regrouped.source.word_ids[0] == 0
+    assert regrouped.source.word_ids[1] == 1
+    assert regrouped.source.word_ids[-1] == len(words) + 1
+    assert activations.tag_count == 1
+    assert default_aligner(bundle.config.model).weights(regrouped).shape == (4, len(words))
 
 
-def test_notebook_trace_in_target_language(folder: Path) -> None:
+def test_trace_with_target_language_uses_it(folder: Path) -> None:
     assert heedful.trace(folder, SENTENCE, target_language="de").manifest["model"]["languages"] == ["en", "de"]
 
 
 # ---- the command line
 
 
-def test_cli_translate_to_language(folder: Path, tmp_path: Path) -> None:
+def test_cli_translate_to_language_uses_it(folder: Path, tmp_path: Path) -> None:
     expected = Translator.with_pytorch(new_model_folder()).translate([SENTENCE], into("de"))[0].text
-    exact = ["--engine", "pytorch", "--device", "cpu"]
-    done = run_heedful("translate", folder, SENTENCE, "--to", "de", *exact)
-    assert done.out == expected + "\n"
+    options = ["--engine", "pytorch", "--device", "cpu"]
+    result = run_heedful("translate", folder, SENTENCE, "--to", "de", *options)
+    assert result.out == expected + "\n"
     lines = tmp_path / "lines.txt"
     lines.write_text(f"\ufeff{SENTENCE}\r\n\r\n", encoding="utf-8")
-    written = tmp_path / "written.txt"
-    done = run_heedful("translate", folder, "-i", lines, "-o", written, "--to", "de", *exact)
-    assert done.status == 0, done.err
-    assert written.read_text(encoding="utf-8") == f"{expected}\n\n"
-    done = run_heedful("translate", folder, SENTENCE, "--to", "it")
-    assert done.status == 1
-    assert "into 'it'" in done.err
-    assert "it translates into de, en, fr" in done.err
+    output = tmp_path / "written.txt"
+    result = run_heedful("translate", folder, "-i", lines, "-o", output, "--to", "de", *options)
+    assert result.status == 0, result.err
+    assert output.read_text(encoding="utf-8") == f"{expected}\n\n"
+    result = run_heedful("translate", folder, SENTENCE, "--to", "it")
+    assert result.status == 1
+    assert "into 'it'" in result.err
+    assert "it translates into de, en, fr" in result.err
 
 
-def test_cli_evaluate_to_language(folder: Path, tmp_path: Path) -> None:
+def test_cli_evaluate_to_language_scores_with_it(folder: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(f"{SENTENCE}\tLe chien est fatigué.\nI am a student.\tJe suis étudiant.\n")
     losses = {}
     for language in ("fr", "de"):
-        each = tmp_path / f"{language}.tsv"
-        done = run_heedful(
-            "evaluate", folder, pairs, "--to", language, "--sentence-scores", each, "--engine", "pytorch"
+        scores_path = tmp_path / f"{language}.tsv"
+        result = run_heedful(
+            "evaluate", folder, pairs, "--to", language, "--sentence-scores", scores_path, "--engine", "pytorch"
         )
-        assert done.status == 0, done.err
-        assert done.out.startswith(f"en to {language}\n")
-        losses[language] = float(done.out.split("loss")[1].split()[0])
-        rows = [line.split("\t") for line in each.read_text().splitlines()[1:]]
+        assert result.status == 0, result.err
+        assert result.out.startswith(f"en to {language}\n")
+        losses[language] = float(result.out.split("loss")[1].split()[0])
+        rows = [line.split("\t") for line in scores_path.read_text().splitlines()[1:]]
         sources, targets = [row[0] for row in rows], [row[1] for row in rows]
-        scored = Translator.with_pytorch(new_model_folder()).score(sources, targets, into(language))
-        total = -sum(found.log_probability for found in scored)
-        steps = sum(len(found.token_log_probabilities) for found in scored)
+        scores = Translator.with_pytorch(new_model_folder()).score(sources, targets, into(language))
+        total = -sum(score.log_probability for score in scores)
+        steps = sum(len(score.token_log_probabilities) for score in scores)
         assert losses[language] == pytest.approx(total / steps, abs=1e-3)
-        assert float(rows[0][3]) == pytest.approx(scored[0].log_probability, abs=1e-3)
+        assert float(rows[0][3]) == pytest.approx(scores[0].log_probability, abs=1e-3)
     assert losses["fr"] != losses["de"]
-    done = run_heedful("evaluate", folder, pairs, "--from", "fr", "--to", "de")
-    assert "fr to de (zero-shot" in done.out
-    done = run_heedful("evaluate", folder, pairs, "--from", "it", "--to", "de")
-    assert "into de it translates from en, fr" in done.err
+    result = run_heedful("evaluate", folder, pairs, "--from", "fr", "--to", "de")
+    assert "fr to de (zero-shot" in result.out
+    result = run_heedful("evaluate", folder, pairs, "--from", "it", "--to", "de")
+    assert "into de it translates from en, fr" in result.err
 
 
-def test_cli_explain_and_inspect_to_language(folder: Path, tmp_path: Path) -> None:
-    done = run_heedful("explain", folder, SENTENCE, "--to", "de", "--word", "dog", "--steps", "1")
-    assert ">>de<<" in done.out, done.err
-    done = run_heedful("explain", "mask", "--to", "de")
-    assert "--to belongs to a model" in done.err
-    done = run_heedful("inspect", folder, SENTENCE, "-o", tmp_path / "page.html", "--to", "de")
-    assert Translator.with_pytorch(new_model_folder()).translate([SENTENCE], into("de"))[0].text in done.out, done.err
+def test_cli_explain_and_inspect_to_language_use_it(folder: Path, tmp_path: Path) -> None:
+    result = run_heedful("explain", folder, SENTENCE, "--to", "de", "--word", "dog", "--steps", "1")
+    assert ">>de<<" in result.out, result.err
+    result = run_heedful("explain", "mask", "--to", "de")
+    assert "--to belongs to a model" in result.err
+    result = run_heedful("inspect", folder, SENTENCE, "-o", tmp_path / "page.html", "--to", "de")
+    assert Translator.with_pytorch(new_model_folder()).translate([SENTENCE], into("de"))[0].text in result.out, (
+        result.err
+    )
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text(f"{SENTENCE}\tLe chien est fatigué.\n")
-    done = run_heedful("inspect", folder, "--alignments", pairs, "--layer", "1", "--to", "fr")
-    assert done.status == 0, done.err
-    assert all(0 <= int(link.split("-")[0]) < 4 for link in done.out.split())
-    done = run_heedful("inspect", folder, "--grammar", "--to", "fr")
-    assert "--to has no effect with --grammar" in done.err
+    result = run_heedful("inspect", folder, "--alignments", pairs, "--layer", "1", "--to", "fr")
+    assert result.status == 0, result.err
+    assert all(0 <= int(link.split("-")[0]) < 4 for link in result.out.split())
+    result = run_heedful("inspect", folder, "--grammar", "--to", "fr")
+    assert "--to has no effect with --grammar" in result.err
