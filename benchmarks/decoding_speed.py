@@ -2,10 +2,10 @@
 
     python benchmarks/decoding_speed.py [MODEL] [FILE OF SENTENCES]
 
-Without arguments: the demo model (demo/model, trained if need be) and sentences of its grammar. All sides run
-in this process on one core, one after the other, in rounds; what counts are the ratios. CPU seconds are
-of the whole process, so threads that wait by spinning count. Hugging Face's `generate` takes part if
-`transformers` is installed and the model has a twin there (post-norm): the same weights, sorted by length.
+Without arguments: the demo model (demo/model, trained if missing) and sentences of its grammar. All engines run
+in this process on one core, one after the other, in rounds; the ratios are the result. CPU seconds are those of
+the process, so spinning threads count. Hugging Face's `generate` is included if `transformers` is installed and
+the model can be converted to MarianMTModel (post-norm): the same weights, with sentences sorted by length.
 """
 
 import os
@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import torch
-from marian_twin import marian_twin
+from marian_model import build_marian_model
 
 from heedful.data.collate import collate
 from heedful.data.demo_corpus.grammar import generate_pairs
@@ -31,7 +31,7 @@ from heedful.inference.translator import Translator
 from heedful.tokenization.special_tokens import END, PAD
 
 ROUNDS = 3
-SINGLE = 60
+SINGLE_SENTENCES = 60
 """Sentences translated one at a time."""
 
 
@@ -51,28 +51,29 @@ def main() -> None:
     engines = [load(model, engine=name, workers=1) for name in ("pytorch", "ctranslate2", "ctranslate2-int8")]
     print(f"{model}, {len(lines):,} sentences, one core; best of {ROUNDS} rounds")
     for beam in (1, 5):
-        _compare(f"batch, beam {beam}", _batch_sides(engines, lines, GenerationConfig(beam_size=beam)))
+        _compare(f"batch, beam {beam}", new_batch_runs(engines, lines, GenerationConfig(beam_size=beam)))
     for beam in (1, 5):
         _compare(
-            f"one at a time, beam {beam}", _single_sides(engines, lines[:SINGLE], GenerationConfig(beam_size=beam))
+            f"one at a time, beam {beam}",
+            new_single_runs(engines, lines[:SINGLE_SENTENCES], GenerationConfig(beam_size=beam)),
         )
 
 
-def _batch_sides(
+def new_batch_runs(
     engines: Sequence[Translator], lines: Sequence[str], search: GenerationConfig
 ) -> dict[str, Callable[[], object]]:
-    sides: dict[str, Callable[[], object]] = {
+    runs: dict[str, Callable[[], object]] = {
         engine.name: lambda engine=engine: list(translate_lines(engine, lines, search, interactive=False))  # type: ignore[misc]
         for engine in engines
     }
-    quickest = engines[-1]
-    assert isinstance(quickest.backend, CTranslate2Backend)
-    tokenizer = quickest.model_folder.tokenizer
+    int8 = engines[-1]
+    assert isinstance(int8.backend, CTranslate2Backend)
+    tokenizer = int8.model_folder.tokenizer
 
-    def directly() -> list[str]:
-        """What a person who knows CTranslate2 would write: encode all, one call, decode all."""
+    def translate_directly() -> list[str]:
+        """Plain use of CTranslate2: encode all, one call, decode all."""
         names = [[str(i) for i in (*ids, END)] for ids in tokenizer.source.encode_batch(lines)]
-        results = quickest.translator.translate_batch(
+        results = int8.backend.translator.translate_batch(
             names,
             beam_size=search.beam_size,
             length_penalty=search.length_penalty,
@@ -83,25 +84,25 @@ def _batch_sides(
         )
         return tokenizer.target.decode_batch([int(name) for name in result.hypotheses[0]] for result in results)
 
-    sides["CTranslate2 int8, called directly"] = directly
-    return sides | _hugging_face(engines[0], lines, search, at_once=64)
+    runs["CTranslate2 int8, called directly"] = translate_directly
+    return runs | new_hugging_face_runs(engines[0], lines, search, at_once=64)
 
 
-def _hugging_face(
+def new_hugging_face_runs(
     engine: Translator, lines: Sequence[str], search: GenerationConfig, at_once: int
 ) -> dict[str, Callable[[], object]]:
-    """The same weights in a MarianMTModel, so many sentences at once."""
-    if find_spec("transformers") is None or (twin := marian_twin(engine.model_folder)) is None:
+    """The same weights in a MarianMTModel, with so many sentences per batch."""
+    if find_spec("transformers") is None or (model := build_marian_model(engine.model_folder)) is None:
         return {}
     tokenizer = engine.model_folder.tokenizer
 
     @torch.inference_mode()
-    def generated() -> list[str]:
+    def generate() -> list[str]:
         rows = sorted(tokenizer.source.encode_batch(lines), key=len)
-        found = []
-        for first in range(0, len(rows), at_once):
-            batch = collate(rows[first : first + at_once], [[]] * len(rows[first : first + at_once]))
-            written = twin.generate(
+        texts = []
+        for start in range(0, len(rows), at_once):
+            batch = collate(rows[start : start + at_once], [[]] * len(rows[start : start + at_once]))
+            output = model.generate(
                 input_ids=batch.source,
                 attention_mask=(batch.source != PAD).long(),
                 num_beams=search.beam_size,
@@ -109,26 +110,26 @@ def _hugging_face(
                 length_penalty=search.length_penalty,
                 max_new_tokens=batch.source.size(1) + 50,
             )
-            found += [tokenizer.target.decode(token for token in row if token > END) for row in written.tolist()]
-        return found
+            texts += [tokenizer.target.decode(token for token in row if token > END) for row in output.tolist()]
+        return texts
 
-    return {"Hugging Face generate": generated}
+    return {"Hugging Face generate": generate}
 
 
-def _single_sides(
+def new_single_runs(
     engines: Sequence[Translator], lines: Sequence[str], search: GenerationConfig
 ) -> dict[str, Callable[[], object]]:
-    sides: dict[str, Callable[[], object]] = {
+    runs: dict[str, Callable[[], object]] = {
         engine.name: lambda engine=engine: [engine.translate([line], search) for line in lines]  # type: ignore[misc]
         for engine in engines
     }
-    return sides | _hugging_face(engines[0], lines, search, at_once=1)
+    return runs | new_hugging_face_runs(engines[0], lines, search, at_once=1)
 
 
-def _compare(title: str, sides: dict[str, Callable[[], object]]) -> None:
+def _compare(title: str, runs: dict[str, Callable[[], object]]) -> None:
     best: dict[str, tuple[float, float]] = {}
-    for _ in range(ROUNDS):  # rounds of all sides, so that a busy minute hits every side
-        for name, run in sides.items():
+    for _ in range(ROUNDS):  # all engines in every round, so that other load affects all
+        for name, run in runs.items():
             wall, cpu = time.perf_counter(), time.process_time()
             run()
             spent = (time.process_time() - cpu, time.perf_counter() - wall)

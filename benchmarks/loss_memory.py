@@ -1,8 +1,8 @@
-"""What the loss in chunks saves: peak memory and time of one training step, with it and with whole logits.
+"""Savings of the chunked loss: peak memory and time of one training step, with chunks and with all logits at once.
 
     python benchmarks/loss_memory.py [--vocabulary 37000] [--tokens 4096]
 
-The paper's base model and batches of 4,096 tokens; each way in a process of its own, float32, in turn.
+The paper's base model and batches of 4,096 tokens, in float32; each method runs in a separate process.
 """
 
 import argparse
@@ -19,22 +19,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--vocabulary", type=int, default=37_000)
     parser.add_argument("--tokens", type=int, default=4096)
-    parser.add_argument("--one", choices=["whole", "chunks"])
+    parser.add_argument("--one", choices=["unchunked", "chunks"])
     options = parser.parse_args()
     if options.one:
         print(json.dumps(_step(options.one == "chunks", options.vocabulary, options.tokens)))
         return
-    words = ["--vocabulary", str(options.vocabulary), "--tokens", str(options.tokens)]
-    found = {
-        way: json.loads(
-            subprocess.run([sys.executable, __file__, "--one", way, *words], check=True, capture_output=True).stdout
+    args = ["--vocabulary", str(options.vocabulary), "--tokens", str(options.tokens)]
+    results = {
+        method: json.loads(
+            subprocess.run([sys.executable, __file__, "--one", method, *args], check=True, capture_output=True).stdout
         )
-        for way in ("whole", "chunks")
+        for method in ("unchunked", "chunks")
     }
-    for way, numbers in found.items():
-        print(f"{way:8} peak {numbers['megabytes']:6,.0f} MB   step {numbers['seconds']:5.1f} s")
-    less = found["whole"]["megabytes"] - found["chunks"]["megabytes"]
-    ratio = found["whole"]["seconds"] / found["chunks"]["seconds"]
+    for method, numbers in results.items():
+        print(f"{method:8} peak {numbers['megabytes']:6,.0f} MB   step {numbers['seconds']:5.1f} s")
+    less = results["unchunked"]["megabytes"] - results["chunks"]["megabytes"]
+    ratio = results["unchunked"]["seconds"] / results["chunks"]["seconds"]
     print(f"in chunks: {less:,.0f} MB less, {ratio:.2f} times as fast")
 
 
@@ -62,8 +62,8 @@ def _step(chunks: bool, vocabulary: int, tokens: int) -> dict[str, float]:
         if chunks:
             loss, _ = output_loss(states, weight, batch.target, 0.1)
         else:
-            hidden = torch.arange(vocabulary) == PAD
-            logits = (states @ weight.T).masked_fill(hidden, -torch.inf)
+            is_padding = torch.arange(vocabulary) == PAD
+            logits = (states @ weight.T).masked_fill(is_padding, -torch.inf)
             loss, _ = label_smoothed_loss(logits, batch.target, 0.1)
         optimizer.zero_grad(set_to_none=True)
         (loss / batch.tokens).backward()

@@ -1,7 +1,7 @@
-"""Our weights in Hugging Face's MarianMTModel: the same numbers in another program, for comparison.
+"""The weights of a model in Hugging Face's MarianMTModel, for comparison.
 
-Marian's sines come first and its cosines after, ours take turns: the width is put in another order, which
-changes no result. Only post-norm models with sinusoidal positions have such a twin.
+Marian has all sines before all cosines, Heedful alternates them: the channels are permuted, which does not change
+the result. Only post-norm models with sinusoidal positions can be converted.
 """
 
 from typing import Any
@@ -15,14 +15,14 @@ from heedful.models.sublayers import PostNorm
 from heedful.tokenization.special_tokens import END, PAD
 
 
-def marian_twin(bundle: ModelFolder) -> Any:
-    """A MarianMTModel that gives the same logits, or None if there cannot be one."""
-    config = bundle.config.model
+def build_marian_model(model_folder: ModelFolder) -> Any:
+    """A MarianMTModel that gives the same logits, or None if the model cannot be converted."""
+    config = model_folder.config.model
     if config.norm_placement != "post" or config.positions != "sinusoidal" or not config.tie_output_embeddings:
         return None
     from transformers import MarianConfig, MarianMTModel
 
-    twin = MarianMTModel(
+    marian = MarianMTModel(
         MarianConfig(
             vocab_size=config.source_vocab_size,
             decoder_vocab_size=config.target_vocab_size,
@@ -44,50 +44,52 @@ def marian_twin(bundle: ModelFolder) -> Any:
             bad_words_ids=None,
         )
     ).eval()
-    order = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
+    permutation = torch.cat([torch.arange(0, config.d_model, 2), torch.arange(1, config.d_model, 2)])
     with torch.no_grad():
-        _fill(twin, bundle, order)
-    return twin
+        _copy_weights(marian, model_folder, permutation)
+    return marian
 
 
-def _fill(twin: Any, bundle: ModelFolder, order: Tensor) -> None:
-    model = bundle.translation_model
-    encoder, decoder = twin.model.encoder, twin.model.decoder
-    encoder.embed_tokens.weight.copy_(model.encoder.embedding.table.weight[:, order])
-    decoder.embed_tokens.weight.copy_(model.decoder.embedding.table.weight[:, order])
-    twin.lm_head.weight.copy_(model.output.weight[:, order])
-    twin.final_logits_bias.zero_()
-    twin.final_logits_bias[0, PAD] = -torch.inf
+def _copy_weights(marian: Any, model_folder: ModelFolder, permutation: Tensor) -> None:
+    model = model_folder.translation_model
+    encoder, decoder = marian.model.encoder, marian.model.decoder
+    encoder.embed_tokens.weight.copy_(model.encoder.embedding.table.weight[:, permutation])
+    decoder.embed_tokens.weight.copy_(model.decoder.embedding.table.weight[:, permutation])
+    marian.lm_head.weight.copy_(model.output.weight[:, permutation])
+    marian.final_logits_bias.zero_()
+    marian.final_logits_bias[0, PAD] = -torch.inf
     for theirs, ours in zip(encoder.layers, model.encoder.layers, strict=True):
-        _fill_attention(theirs.self_attn, ours.attention, order)
-        _fill_norm(theirs.self_attn_layer_norm, ours.residual_attention, order)
-        _fill_feed_forward(theirs, ours, order)
+        _copy_attention(theirs.self_attn, ours.attention, permutation)
+        _copy_norm(theirs.self_attn_layer_norm, ours.residual_attention, permutation)
+        _copy_feed_forward(theirs, ours, permutation)
     for theirs, ours in zip(decoder.layers, model.decoder.layers, strict=True):
-        _fill_attention(theirs.self_attn, ours.attention, order)
-        _fill_norm(theirs.self_attn_layer_norm, ours.residual_attention, order)
-        _fill_attention(theirs.encoder_attn, ours.cross_attention, order)
-        _fill_norm(theirs.encoder_attn_layer_norm, ours.residual_cross, order)
-        _fill_feed_forward(theirs, ours, order)
+        _copy_attention(theirs.self_attn, ours.attention, permutation)
+        _copy_norm(theirs.self_attn_layer_norm, ours.residual_attention, permutation)
+        _copy_attention(theirs.encoder_attn, ours.cross_attention, permutation)
+        _copy_norm(theirs.encoder_attn_layer_norm, ours.residual_cross, permutation)
+        _copy_feed_forward(theirs, ours, permutation)
 
 
-def _fill_attention(theirs: Any, ours: MultiHeadAttention, order: Tensor) -> None:
+def _copy_attention(theirs: Any, ours: MultiHeadAttention, permutation: Tensor) -> None:
     bias = ours.input.bias
     thirds = zip(ours.input.weight.chunk(3), bias.chunk(3), strict=True)
-    for part, (weight, own) in zip((theirs.q_proj, theirs.k_proj, theirs.v_proj), thirds, strict=True):
-        part.weight.copy_(weight[:, order])
-        part.bias.copy_(own)
-    theirs.out_proj.weight.copy_(ours.output.weight[order])
-    theirs.out_proj.bias.copy_(ours.output.bias[order])
+    for projection, (weight, projection_bias) in zip(
+        (theirs.q_proj, theirs.k_proj, theirs.v_proj), thirds, strict=True
+    ):
+        projection.weight.copy_(weight[:, permutation])
+        projection.bias.copy_(projection_bias)
+    theirs.out_proj.weight.copy_(ours.output.weight[permutation])
+    theirs.out_proj.bias.copy_(ours.output.bias[permutation])
 
 
-def _fill_feed_forward(theirs: Any, ours: Any, order: Tensor) -> None:
-    theirs.fc1.weight.copy_(ours.feed_forward.inner.weight[:, order])
+def _copy_feed_forward(theirs: Any, ours: Any, permutation: Tensor) -> None:
+    theirs.fc1.weight.copy_(ours.feed_forward.inner.weight[:, permutation])
     theirs.fc1.bias.copy_(ours.feed_forward.inner.bias)
-    theirs.fc2.weight.copy_(ours.feed_forward.outer.weight[order])
-    theirs.fc2.bias.copy_(ours.feed_forward.outer.bias[order])
-    _fill_norm(theirs.final_layer_norm, ours.residual_feed_forward, order)
+    theirs.fc2.weight.copy_(ours.feed_forward.outer.weight[permutation])
+    theirs.fc2.bias.copy_(ours.feed_forward.outer.bias[permutation])
+    _copy_norm(theirs.final_layer_norm, ours.residual_feed_forward, permutation)
 
 
-def _fill_norm(theirs: nn.LayerNorm, ours: PostNorm, order: Tensor) -> None:
-    theirs.weight.copy_(ours.norm.weight[order])
-    theirs.bias.copy_(ours.norm.bias[order])
+def _copy_norm(theirs: nn.LayerNorm, ours: PostNorm, permutation: Tensor) -> None:
+    theirs.weight.copy_(ours.norm.weight[permutation])
+    theirs.bias.copy_(ours.norm.bias[permutation])

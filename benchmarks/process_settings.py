@@ -1,8 +1,8 @@
-"""What the process-wide settings of heedful/process.py gain: training steps with and without them, in turn.
+"""Gain of the process settings of `heedful.devices.configure_process`: training steps with and without them.
 
     python benchmarks/process_settings.py
 
-Each side runs in processes of its own, several rounds in turn; the quickest round of each counts.
+Both run in separate processes, in alternating rounds; the fastest round of each counts.
 """
 
 import os
@@ -11,7 +11,7 @@ import sys
 import time
 
 ROUNDS = 3
-WITHOUT = {  # any MALLOC_ variable makes `prepare` leave the allocator alone; the others are the defaults
+WITHOUT = {  # a MALLOC_ variable disables the allocator settings; the others are the defaults
     "MALLOC_ARENA_TEST": "8",
     "THP_MEM_ALLOC_ENABLE": "0",
     "GOMP_SPINCOUNT": "300000",
@@ -19,7 +19,10 @@ WITHOUT = {  # any MALLOC_ variable makes `prepare` leave the allocator alone; t
 
 
 def measure() -> None:
-    """Train a tiny model on random ids; print target tokens a second."""
+    """Train a tiny model on random ids; print target tokens per second."""
+    from heedful.devices import configure_process
+
+    configure_process()
     import torch
 
     from heedful.data.collate import collate
@@ -30,7 +33,7 @@ def measure() -> None:
 
     torch.manual_seed(0)
     config = tiny()
-    sizes = {"source_vocabulary": 8000, "target_vocabulary": 8000}
+    sizes = {"source_vocab_size": 8000, "target_vocab_size": 8000}
     model = Transformer(ModelConfig(**config.model.model_dump(), **sizes)).train()
     optimizer = new_optimizer(model, config.training)
     rows = torch.randint(3, 8000, (128, 15)).tolist()
@@ -44,9 +47,9 @@ def measure() -> None:
 
 
 def run(environment: dict[str, str]) -> float:
-    words = [sys.executable, __file__, "measure"]
-    done = subprocess.run(words, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+    command = [sys.executable, __file__, "measure"]
+    result = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
+    return float(result.stdout)
 
 
 def main() -> None:
@@ -54,7 +57,7 @@ def main() -> None:
     for without, ours in rounds:
         print(f"without {without:7,.0f} tokens/s   with {ours:7,.0f} tokens/s   ratio {ours / without:5.2f}")
     best = max(ours for _, ours in rounds) / max(without for without, _ in rounds)
-    print(f"quickest against quickest: {best:.2f}")
+    print(f"fastest rounds compared: {best:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""One process with all threads against one process per thread, with each method of parallel training.
+"""One process with all threads, compared with one process per thread, for each method of parallel training.
 
     python benchmarks/processes.py [--sizes tiny,base] [--rounds 3] [--seconds 10] [--precision float32]
 
-Every round runs every way once, in turn, on the same updates of the same run, so that a busy minute hits
-each. What counts are target tokens a second of the wall clock; the first update of each does not.
+Every round runs every configuration once, on the same updates of the same run, so that other load affects all.
+Reported: target tokens per second of wall-clock time, without the first update.
 """
 
 import argparse
@@ -18,8 +18,7 @@ import torch
 
 import heedful
 from heedful.data.reader import write_tsv
-from heedful.devices import available_cores
-from heedful.devices import configure_process as prepare_process
+from heedful.devices import available_cores, configure_process
 from heedful.models.factory import new_model
 from heedful.progress import Reporter
 from heedful.training.distributed.group import ProcessGroup
@@ -35,25 +34,28 @@ PAIRS, WORDS = 20_000, 60_000
 
 def main() -> None:
     options = _options()
-    prepare_process()
+    configure_process()
     cores = available_cores()
-    ways = {f"1 process x {cores} threads": (1, "sum")} | {
-        f"{cores} processes x 1 thread, {way}": (cores, way) for way in ("sum", "ddp", "fsdp")
+    configurations = {f"1 process x {cores} threads": (1, "sum")} | {
+        f"{cores} processes x 1 thread, {parallel}": (cores, parallel) for parallel in ("sum", "ddp", "fsdp")
     }
     with tempfile.TemporaryDirectory(prefix="processes-") as scratch:
         pairs = Path(scratch) / "pairs.tsv"
-        write_tsv(_made_up(), pairs)
+        write_tsv(_generate_pairs(), pairs)
         for size in options.sizes.split(","):
-            runs = {way: _prepare_run(pairs, Path(scratch) / size / way, size, way) for way in ("sum", "ddp", "fsdp")}
-            speeds: dict[str, list[float]] = {name: [] for name in ways}
+            runs = {
+                parallel: _prepare_run(pairs, Path(scratch) / size / parallel, size, parallel)
+                for parallel in ("sum", "ddp", "fsdp")
+            }
+            speeds: dict[str, list[float]] = {name: [] for name in configurations}
             for _ in range(options.rounds):
-                for name, (processes, way) in ways.items():
+                for name, (processes, parallel) in configurations.items():
                     speeds[name].append(
-                        _speed(runs[way], processes, cores // processes, options.precision, options.seconds)
+                        _speed(runs[parallel], processes, cores // processes, options.precision, options.seconds)
                     )
-            first = statistics.median(speeds[next(iter(ways))])
-            for name, found in speeds.items():
-                middle = statistics.median(found)
+            first = statistics.median(speeds[next(iter(configurations))])
+            for name, values in speeds.items():
+                middle = statistics.median(values)
                 print(f"{size:5} {name:30} {middle:8,.0f} tokens/s  {middle / first:5.2f}x", flush=True)
 
 
@@ -61,27 +63,27 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--sizes", default="tiny,base")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each way in a round")
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each configuration in a round")
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     return parser.parse_args()
 
 
-def _made_up() -> list[tuple[str, str]]:
-    """Sentences of words that mean nothing, of usual lengths: only their number counts here."""
-    dice = random.Random(1)
-    words = ["".join(dice.choices("aeioubdfgklmnprstvz", k=dice.randint(3, 9))) for _ in range(WORDS)]
+def _generate_pairs() -> list[tuple[str, str]]:
+    """Random sentences of common lengths."""
+    rng = random.Random(1)
+    vocabulary = ["".join(rng.choices("aeioubdfgklmnprstvz", k=rng.randint(3, 9))) for _ in range(WORDS)]
     weights = [1 / (rank + 10) for rank in range(WORDS)]
-    drawn = iter(dice.choices(words, weights, k=PAIRS * 60))
+    sampled_words = iter(rng.choices(vocabulary, weights, k=PAIRS * 60))
 
     def sentence(length: int) -> str:
-        return " ".join(next(drawn) for _ in range(length))
+        return " ".join(next(sampled_words) for _ in range(length))
 
-    lengths = [dice.randint(4, 24) for _ in range(PAIRS)]
+    lengths = [rng.randint(4, 24) for _ in range(PAIRS)]
     return [(sentence(length), sentence(length)) for length in lengths]
 
 
-def _prepare_run(pairs: Path, folder: Path, size: str, way: str) -> Path:
-    """A run that has done one update: its prepared corpus is what is needed."""
+def _prepare_run(pairs: Path, folder: Path, size: str, parallel: str) -> Path:
+    """Prepare a corpus by a run of one update."""
     settings = {
         "preset": size,
         "tokenizer": {"vocab_size": VOCABULARY[size], "bpe_dropout": 0.0},
@@ -91,7 +93,7 @@ def _prepare_run(pairs: Path, folder: Path, size: str, way: str) -> Path:
             "gradient_accumulation": 1,
             "bleu_sentences": 0,
             "validation_size": 10,
-            "parallel": way,
+            "parallel": parallel,
             "processes": 1,
             "precision": "float32",
         },
@@ -103,29 +105,29 @@ def _prepare_run(pairs: Path, folder: Path, size: str, way: str) -> Path:
     training = folder / "training"
     training.mkdir(parents=True)
     (training / "data").symlink_to(sibling)
-    return _with_way(training, way)
+    return _set_parallel(training, parallel)
 
 
-def _with_way(training: Path, way: str) -> Path:
-    """The same corpus, but for how work is shared."""
-    data, own = (training / "data").resolve(), training / "data"
-    own.unlink()
-    own.mkdir()
+def _set_parallel(training: Path, parallel: str) -> Path:
+    """Copy the corpus with another value of training.parallel."""
+    data, folder = (training / "data").resolve(), training / "data"
+    folder.unlink()
+    folder.mkdir()
     for path in data.iterdir():
-        if path.name != "prepared.json":
-            (own / path.name).symlink_to(path)
-    values = json.loads((data / "prepared.json").read_text())
-    values["config"]["training"]["parallel"] = way
-    (own / "prepared.json").write_text(json.dumps(values))
+        if path.name != "preprocessed.json":
+            (folder / path.name).symlink_to(path)
+    values = json.loads((data / "preprocessed.json").read_text())
+    values["config"]["training"]["parallel"] = parallel
+    (folder / "preprocessed.json").write_text(json.dumps(values))
     return training
 
 
 def _speed(run: Path, processes: int, threads: int, precision: str, seconds: float) -> float:
     prepared = load_prepared(run / "data")
     torch.manual_seed(1)
-    plan, model = BatchSchedule(prepared, run, QUIET), new_model(prepared.model_config)
-    learner = TrainState(run, plan, model, new_optimizer(model, plan.settings))
-    with open_workers(learner, ProcessGroup(), processes, threads, QUIET) as workers:
+    batch_schedule, model = BatchSchedule(prepared, run, QUIET), new_model(prepared.model_config)
+    train_state = TrainState(run, batch_schedule, model, new_optimizer(model, batch_schedule.settings))
+    with open_workers(train_state, ProcessGroup(), processes, threads, QUIET) as workers:
         workers.update(1, precision, 1e-4)
         tokens, update, started = 0, 2, time.monotonic()
         while time.monotonic() - started < seconds:

@@ -1,11 +1,11 @@
-"""Why recurrence had to go: a GRU and a Transformer on the same sentences, by their length.
+"""Training speed of a GRU and a Transformer on the same sentences, by length.
 
     python benchmarks/recurrence.py [--lengths 8,16,32,...] [--tokens 2048] [--threads 1,2] [--rounds 3]
 
-Training steps (forward and backward) of an encoder-decoder of 2+2 layers and width 256, in turn in one run:
-batches of the same number of tokens, and a single sentence, where nothing else can be computed beside it.
-Printed: target tokens a second of both on one core and on two, and the ratio on the most cores. Operations
-that must wait for each other: a GRU has one for every word, the Transformer a fixed number.
+Training steps (forward and backward) of an encoder-decoder with 2+2 layers and d_model 256, alternating in one
+run: batches of the same number of tokens, and a single sentence. Printed: target tokens per second of both on one
+core and on two, and the ratio on the most cores. A GRU has one sequential operation per word, the Transformer a
+fixed number.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from heedful.models.config import ModelConfig
 from heedful.models.factory import new_model
 from heedful.training.step import BatchLoss, accumulate_gradient
 
-VOCABULARY, WIDTH = 4000, 256
+VOCABULARY, D_MODEL = 4000, 256
 KINDS = ("transformer", "gru")
 
 
@@ -30,7 +30,7 @@ def main() -> None:
     for kind, model in models.items():
         print(f"{kind}: {model.parameter_count():,} parameters")
     for sentences in ("many", "one"):
-        title = f"a batch of {options.tokens:,} tokens" if sentences == "many" else "one sentence alone"
+        title = f"a batch of {options.tokens:,} tokens" if sentences == "many" else "one sentence"
         print(f"\n{title}")
         print("  length" + "".join(f"  {kind}, {n} threads" for n in options.threads for kind in KINDS) + "  ratio")
         for length in options.lengths:
@@ -52,13 +52,13 @@ def _model(kind: str) -> Model:
         ModelConfig.from_settings(
             {
                 "architecture": kind,
-                "d_model": WIDTH,
+                "d_model": D_MODEL,
                 "heads": 4,
                 "encoder_layers": 2,
                 "decoder_layers": 2,
-                "feed_forward_width": 4 * WIDTH if kind == "transformer" else WIDTH,
-                "source_vocabulary": VOCABULARY,
-                "target_vocabulary": VOCABULARY,
+                "d_ff": 4 * D_MODEL if kind == "transformer" else D_MODEL,
+                "source_vocab_size": VOCABULARY,
+                "target_vocab_size": VOCABULARY,
                 "dropout": 0.0,
             }
         )
@@ -78,7 +78,7 @@ def _speed(model: Model, batch: Batch, threads: int, rounds: int) -> float:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    numbers = lambda words: [int(word) for word in words.split(",")]  # noqa: E731
+    numbers = lambda text: [int(number) for number in text.split(",")]  # noqa: E731
     parser.add_argument("--lengths", type=numbers, default=[8, 16, 32, 64, 128, 256])
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--threads", type=numbers, default=[1, 2])

@@ -2,8 +2,8 @@
 
     python benchmarks/server_load.py [MODEL] [FILE OF SENTENCES] [SECONDS OF OVERLOAD]
 
-Every answer is compared with the offline translation of the same engine. CPU seconds are the server's own,
-from /proc: they do not depend on what else the machine does.
+Every response is compared with the offline translation of the same engine. CPU seconds are those of the server,
+from /proc: they do not depend on other load.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass
 class Counts:
-    """What came back in a phase."""
+    """Responses of a phase."""
 
-    answers: Counter[int] = field(default_factory=Counter)
+    responses: Counter[int] = field(default_factory=Counter)
     wrong: int = 0
-    slowest_refusal: float = 0.0
+    slowest_rejection: float = 0.0
 
 
 async def main() -> None:
@@ -51,7 +51,7 @@ async def main() -> None:
     languages = engine.model_folder.config.languages or ("en", "de")
     LANGUAGES["source"], LANGUAGES["target"] = languages
     expected = dict(zip(sentences, (item.text for item in engine.translate(sentences)), strict=True))
-    # Nothing is remembered, so that every request is work; the queue is short, so that overload comes soon.
+    # No cache, so that every request is translated; a short queue, so that overload starts early.
     settings = ["--set", "server.cache_entries=0", "--set", "server.max_queue_tokens=4096"]
     server = subprocess.Popen(
         [sys.executable, "-m", "heedful", "serve", f"{model}={'-'.join(languages)}", "--port", "0", *settings],
@@ -63,10 +63,10 @@ async def main() -> None:
         port = _port(server)
         while not await _ready(port):
             await asyncio.sleep(0.1)
-        print(f"{model}, {engine.name}, port {port}, {len(sentences):,} sentences, each its own request")
+        print(f"{model}, {engine.name}, port {port}, {len(sentences):,} sentences, one per request")
         alone = await _phase(server, port, expected, 1, PHASE_SECONDS, "one client")
         many = await _phase(server, port, expected, CLIENTS, PHASE_SECONDS, f"{CLIENTS} clients")
-        print(f"  sentences a CPU second: {many / alone:.2f} times those of one client")
+        print(f"  sentences per CPU second: {many / alone:.2f} times those of one client")
         await _phase(server, port, expected, 10 * CLIENTS, overload_seconds, f"{10 * CLIENTS} clients")
         after = await _phase(server, port, expected, CLIENTS, PHASE_SECONDS, f"{CLIENTS} clients again")
         print(f"  after the overload: {after / many:.2f} times as before it")
@@ -87,42 +87,42 @@ def _port(server: subprocess.Popen[str]) -> int:
 async def _phase(
     server: subprocess.Popen[str], port: int, expected: dict[str, str], clients: int, seconds: float, title: str
 ) -> float:
-    """So many clients, each asking again as soon as it is answered; returns sentences a CPU second."""
-    counts, ends = Counts(), time.monotonic() + seconds
-    before, began = _cpu(server.pid), time.monotonic()
+    """Run clients that send one request after the other; returns sentences per CPU second."""
+    counts, deadline = Counts(), time.monotonic() + seconds
+    before, start_time = _cpu(server.pid), time.monotonic()
     memory = _memory(server.pid)
     todo = list(expected)
-    await asyncio.gather(*(_client(port, todo, expected, n, ends, counts) for n in range(clients)))
-    cpu, wall = _cpu(server.pid) - before, time.monotonic() - began
-    done = counts.answers[200]
+    await asyncio.gather(*(_client(port, todo, expected, n, deadline, counts) for n in range(clients)))
+    cpu, wall = _cpu(server.pid) - before, time.monotonic() - start_time
+    translated = counts.responses[200]
     print(
-        f"{title:20} {done / wall:8.1f} sentences/s  {done / max(cpu, 0.01):8.1f} a CPU second"
-        f"  answers {dict(counts.answers)}  wrong {counts.wrong}"
-        f"  slowest refusal {1000 * counts.slowest_refusal:.0f} ms"
+        f"{title:20} {translated / wall:8.1f} sentences/s  {translated / max(cpu, 0.01):8.1f} per CPU second"
+        f"  responses {dict(counts.responses)}  wrong {counts.wrong}"
+        f"  slowest rejection {1000 * counts.slowest_rejection:.0f} ms"
         f"  memory {memory} -> {_memory(server.pid)} MB"
     )
-    return done / max(cpu, 0.01)
+    return translated / max(cpu, 0.01)
 
 
 async def _client(
-    port: int, todo: list[str], expected: dict[str, str], number: int, ends: float, counts: Counts
+    port: int, todo: list[str], expected: dict[str, str], number: int, deadline: float, counts: Counts
 ) -> None:
     index = number * 7919
-    while time.monotonic() < ends:
+    while time.monotonic() < deadline:
         index += 1
         text = todo[index % len(todo)]
-        began = time.monotonic()
-        status, answer = await _request(port, text)
-        counts.answers[status] += 1
+        start_time = time.monotonic()
+        status, response = await _request(port, text)
+        counts.responses[status] += 1
         if status == 200:
-            counts.wrong += answer.get("translatedText") != expected[text]
+            counts.wrong += response.get("translatedText") != expected[text]
         else:
-            counts.slowest_refusal = max(counts.slowest_refusal, time.monotonic() - began)
-            await asyncio.sleep(0.1)  # a client that is refused does not hammer
+            counts.slowest_rejection = max(counts.slowest_rejection, time.monotonic() - start_time)
+            await asyncio.sleep(0.1)  # a rejected client waits
 
 
 async def _request(port: int, text: str) -> tuple[int, dict[str, str]]:
-    """One request on a connection of its own; 0 if there was no answer."""
+    """Send one request on a new connection; status 0 without a response."""
     body = json.dumps({"q": text, **LANGUAGES}).encode()
     head = (
         "POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
@@ -131,9 +131,9 @@ async def _request(port: int, text: str) -> tuple[int, dict[str, str]]:
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(head.encode() + body)
-        answer = await reader.read()
+        response = await reader.read()
         writer.close()
-        top, _, rest = answer.partition(b"\r\n\r\n")
+        top, _, rest = response.partition(b"\r\n\r\n")
         return int(top.split()[1]), json.loads(rest)
     except (OSError, ValueError, IndexError):
         return 0, {}
@@ -145,21 +145,23 @@ async def _ready(port: int) -> bool:
     except OSError:
         return False
     writer.write(b"GET /ready HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    answer = await reader.read()
+    response = await reader.read()
     writer.close()
-    return b" 200 " in answer.partition(b"\r\n")[0]
+    return b" 200 " in response.partition(b"\r\n")[0]
 
 
 async def _terminate(server: subprocess.Popen[str], port: int, expected: dict[str, str]) -> None:
-    """SIGTERM while 32 requests are at work: those that were accepted are answered, and it exits with 0."""
+    """SIGTERM during 32 requests: accepted ones are completed, and the exit status is 0."""
     texts = list(expected)[:32]
     tasks = [asyncio.create_task(_request(port, text)) for text in texts]
     await asyncio.sleep(0.05)
     server.send_signal(signal.SIGTERM)
-    answers = await asyncio.gather(*tasks)
-    right = sum(a.get("translatedText") == expected[t] for t, (s, a) in zip(texts, answers, strict=True) if s == 200)
+    responses = await asyncio.gather(*tasks)
+    correct = sum(
+        a.get("translatedText") == expected[t] for t, (s, a) in zip(texts, responses, strict=True) if s == 200
+    )
     status = await asyncio.to_thread(server.wait, 60)
-    print(f"SIGTERM in the middle: {Counter(s for s, _ in answers)}, {right} right, exit status {status}")
+    print(f"SIGTERM during requests: {Counter(s for s, _ in responses)}, {correct} correct, exit status {status}")
 
 
 def _cpu(pid: int) -> float:

@@ -2,8 +2,8 @@
 
     python benchmarks/soak.py [server|training|both] [MINUTES]
 
-Real processes on loopback, with a model of the demo grammar that is trained first. Every answer is checked.
-The resident memory is sampled, printed, and judged by its slope after a warm-up; each part ends by itself.
+Real processes on loopback, with a model of the demo grammar that is trained first. Every response is checked.
+Resident memory is sampled and printed; its slope after a warm-up must be small.
 """
 
 import asyncio
@@ -30,19 +30,19 @@ from heedful.progress import Reporter
 
 CLIENTS = 6
 PAUSE = 0.01
-"""Seconds between a client's requests: a load, and no overload."""
+"""Seconds between the requests of a client: load without overload."""
 SAMPLES = 200
-"""Of memory, over the whole time."""
-SHOWN = 12
-WARM_UP = 0.6
-"""Share of the time after which memory should be steady: caches fill, allocators keep what they once had."""
-REMEMBERED = 300
-"""Translations that the server keeps: few, so that this is soon full and whatever else grows is seen."""
-GROWTH = 0.02
-"""Share of its memory, and ..."""
-MEGABYTES = 4.0
-"""... so much, that a process may grow by from then on before it is called a leak."""
-SMALL = {
+"""Samples of memory."""
+PRINTED_SAMPLES = 12
+WARM_UP_FRACTION = 0.6
+"""Fraction of the time after which memory should be stable: caches fill, allocators keep freed memory."""
+CACHE_ENTRIES = 300
+"""Cached translations of the server: few, so that the cache is full early and other growth shows."""
+MAX_GROWTH_FRACTION = 0.02
+"""Maximum growth after the warm-up, as a fraction of the memory, ..."""
+MAX_GROWTH_MEGABYTES = 4.0
+"""... and in MB; more than both is a leak."""
+SMALL_SETTINGS = {
     "preset": "demo",
     "tokenizer": {"vocab_size": 900},
     "model": {"d_model": 16, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1},
@@ -59,23 +59,25 @@ class Memory:
     samples: list[tuple[float, float]] = field(default_factory=list)
 
     def sample(self) -> None:
-        """Look at it now."""
+        """Measure now."""
         self.samples.append((time.monotonic(), sum(map(resident, [self.process, *children(self.process)]))))
 
-    def judged(self, title: str) -> bool:
-        """Print the course and the verdict; whether it is steady."""
+    def is_stable(self, title: str) -> bool:
+        """Print the samples and the result; returns whether memory is stable."""
         started_at = self.samples[0][0]
-        for when, size in self.samples[:: max(1, len(self.samples) // SHOWN)]:
+        for when, size in self.samples[:: max(1, len(self.samples) // PRINTED_SAMPLES)]:
             print(f"  {title} {when - started_at:6.0f} s {size:8.1f} MB")
         last = self.samples[-1][0]
-        steady = [(when, size) for when, size in self.samples if when - started_at >= WARM_UP * (last - started_at)]
-        slope, mean = _slope(steady), sum(size for _, size in steady) / len(steady)
-        grown = slope * (steady[-1][0] - steady[0][0])
-        fine = grown <= max(MEGABYTES, GROWTH * mean)
-        verdict = "steady" if fine else "IT GROWS"
+        stable_samples = [
+            (when, size) for when, size in self.samples if when - started_at >= WARM_UP_FRACTION * (last - started_at)
+        ]
+        slope, mean = _slope(stable_samples), sum(size for _, size in stable_samples) / len(stable_samples)
+        growth = slope * (stable_samples[-1][0] - stable_samples[0][0])
+        fine = growth <= max(MAX_GROWTH_MEGABYTES, MAX_GROWTH_FRACTION * mean)
+        verdict = "stable" if fine else "GROWING"
         print(
-            f"{title}: {mean:.1f} MB on average after the warm-up, {3600 * slope:+.1f} MB an hour "
-            f"({grown:+.2f} MB in {steady[-1][0] - steady[0][0]:.0f} s): {verdict}"
+            f"{title}: {mean:.1f} MB on average after the warm-up, {3600 * slope:+.1f} MB per hour "
+            f"({growth:+.2f} MB in {stable_samples[-1][0] - stable_samples[0][0]:.0f} s): {verdict}"
         )
         return fine
 
@@ -89,7 +91,7 @@ def _slope(samples: list[tuple[float, float]]) -> float:
 
 
 def resident(process: int) -> float:
-    """Megabytes; 0 of one that has ended."""
+    """Resident memory in MB; 0 if the process has exited."""
     try:
         result = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{process}/status").read_text())
     except OSError:
@@ -98,7 +100,7 @@ def resident(process: int) -> float:
 
 
 def children(process: int) -> list[int]:
-    """Processes that it has started."""
+    """The process ids of its children."""
     try:
         return [int(item) for item in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
     except OSError:
@@ -106,10 +108,10 @@ def children(process: int) -> list[int]:
 
 
 @contextmanager
-def run_command(*words: str | Path) -> Iterator["subprocess.Popen[str]"]:
-    """A command of ours as a process, which is gone afterwards."""
+def run_command(*args: str | Path) -> Iterator["subprocess.Popen[str]"]:
+    """Run a command in a process, which is killed at the end."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "heedful", *map(str, words)],
+        [sys.executable, "-m", "heedful", *map(str, args)],
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         text=True,
@@ -128,7 +130,7 @@ def run_command(*words: str | Path) -> Iterator["subprocess.Popen[str]"]:
 
 @dataclass
 class Client:
-    """Asks a server, and counts what comes back."""
+    """Sends requests, and counts and checks the responses."""
 
     port: int
     expected: dict[str, str]
@@ -137,92 +139,100 @@ class Client:
     wrong: list[str] = field(default_factory=list)
 
     async def work(self, seed: int) -> None:
-        """One request after the other, until the time is over."""
-        choose = random.Random(seed)
+        """Send one request after the other until the deadline."""
+        rng = random.Random(seed)
         while time.monotonic() < self.ends:
-            await choose.choice(self.questions())(choose)
+            await rng.choice(self.request_kinds())(rng)
             await asyncio.sleep(PAUSE)
 
-    def questions(self) -> list[Callable[[random.Random], Awaitable[None]]]:
-        """What is asked, the usual more often."""
-        return [*[self.translate] * 6, self.rich, self.wrong_body, self.noise, self.file, self.look, self.leave]
+    def request_kinds(self) -> list[Callable[[random.Random], Awaitable[None]]]:
+        """The kinds of requests, translations more often."""
+        return [
+            *[self.translate] * 6,
+            self.translate_with_details,
+            self.invalid_body,
+            self.unknown_path,
+            self.translate_file,
+            self.inspect,
+            self.disconnect,
+        ]
 
     def count(self, kind: str, status: int, right: bool) -> None:
-        """An answer, and whether it is as it should be."""
+        """Count a response, and whether it is correct."""
         self.answers[f"{kind} {status}"] += 1
         if not right:
             self.wrong.append(f"{kind}: {status}")
 
-    async def translate(self, choose: random.Random) -> None:
-        """A sentence, whose translation is known."""
-        text = choose.choice(list(self.expected))
+    async def translate(self, rng: random.Random) -> None:
+        """A sentence with a known translation."""
+        text = rng.choice(list(self.expected))
         status, body = await self.post("/translate", {"q": text, "source": "en", "target": "fr"})
         self.count("translation", status, status == 200 and _json(body).get("translatedText") == self.expected[text])
 
-    async def rich(self, choose: random.Random) -> None:
-        """A longer text that never comes again, with all that can be asked about it."""
-        text = " ".join(choose.sample(list(self.expected), 4)) + f" {choose.random()}"
-        wishes = {"n_best": 3, "alignments": True, "tokens": True, "stream": False}
-        status, body = await self.post("/api/translate", {"text": text, "source": "en", "target": "fr", **wishes})
+    async def translate_with_details(self, rng: random.Random) -> None:
+        """A unique longer text, with all details."""
+        text = " ".join(rng.sample(list(self.expected), 4)) + f" {rng.random()}"
+        details = {"n_best": 3, "alignments": True, "tokens": True, "stream": False}
+        status, body = await self.post("/api/translate", {"text": text, "source": "en", "target": "fr", **details})
         self.count("details", status, status == 200 and bool(_json(body)))
 
-    async def wrong_body(self, choose: random.Random) -> None:
-        """A body that no route can use."""
-        path = choose.choice(["/translate", "/v2/translate", "/api/translate", "/api/trace", "/detect"])
-        body = choose.choice([b"{", b"null", b'{"q": 5}', b"[" * 3000, b"\xff\xfe", b'{"\\ud800": 1}', b"{}"])
+    async def invalid_body(self, rng: random.Random) -> None:
+        """An invalid body."""
+        path = rng.choice(["/translate", "/v2/translate", "/api/translate", "/api/trace", "/detect"])
+        body = rng.choice([b"{", b"null", b'{"q": 5}', b"[" * 3000, b"\xff\xfe", b'{"\\ud800": 1}', b"{}"])
         status, answer = await self.send("POST", path, body)
         self.count("wrong", status, status == 400 and bool(_json(answer).get("error")))
 
-    async def noise(self, choose: random.Random) -> None:
-        """What is no HTTP, or asks for nothing that there is."""
-        path = f"/{choose.getrandbits(64):x}?a={'b' * choose.randrange(2000)}"
+    async def unknown_path(self, rng: random.Random) -> None:
+        """A path that does not exist."""
+        path = f"/{rng.getrandbits(64):x}?a={'b' * rng.randrange(2000)}"
         status, answer = await self.send("GET", path)
-        self.count("nowhere", status, status == 404 and bool(_json(answer).get("error")))
+        self.count("unknown path", status, status == 404 and bool(_json(answer).get("error")))
 
-    async def file(self, choose: random.Random) -> None:
-        """A file is translated and fetched."""
-        text = "\n".join(choose.sample(list(self.expected), 3))
-        parts = {"source": "en", "target": "fr"}
-        body = "".join(f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in parts.items())
-        head = 'Content-Disposition: form-data; name="file"; filename="a.txt"'
-        body += f"--x\r\n{head}\r\n\r\n{text}\r\n--x--\r\n"
+    async def translate_file(self, rng: random.Random) -> None:
+        """Translate and download a file."""
+        text = "\n".join(rng.sample(list(self.expected), 3))
+        fields = {"source": "en", "target": "fr"}
+        body = "".join(f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in fields.items())
+        disposition = 'Content-Disposition: form-data; name="file"; filename="a.txt"'
+        body += f"--x\r\n{disposition}\r\n\r\n{text}\r\n--x--\r\n"
         kind = "multipart/form-data; boundary=x"
-        status, answer = await self.send("POST", "/translate_file", body.encode(), kind)
+        status, response = await self.send("POST", "/translate_file", body.encode(), kind)
         self.count("file", status, status == 200)
         if status == 200:
-            path = "/" + _json(answer)["translatedFileUrl"].split("/", 3)[3]
+            path = "/" + _json(response)["translatedFileUrl"].split("/", 3)[3]
             status, _ = await self.send("GET", path)
             self.count("download", status, status == 200)
 
-    async def look(self, choose: random.Random) -> None:
-        """A look inside: a trace, its tensors and the arithmetic of a cell."""
-        text = choose.choice(list(self.expected)) + f" {choose.randrange(10**6)}"
+    async def inspect(self, rng: random.Random) -> None:
+        """A trace, its tensors and the arithmetic of a cell."""
+        text = rng.choice(list(self.expected)) + f" {rng.randrange(10**6)}"
         status, body = await self.post("/api/trace", {"source": text})
         self.count("trace", status, status == 200)
         if status == 200:
             base = f"/api/trace/{_json(body)['id']}"
             for path in ("tensors?names=lens.ids", "cell?kind=cross&layer=0&head=1&row=0"):
                 status, _ = await self.send("GET", f"{base}/{path}")
-                self.count("inside", status, status == 200)
+                self.count("trace details", status, status == 200)
 
-    async def leave(self, choose: random.Random) -> None:
-        """Somebody hangs up before the answer."""
-        body = json.dumps({"q": " ".join(self.expected) + str(choose.random()), "source": "en", "target": "fr"})
+    async def disconnect(self, rng: random.Random) -> None:
+        """Disconnect before the response."""
+        body = json.dumps({"q": " ".join(self.expected) + str(rng.random()), "source": "en", "target": "fr"})
         _, writer = await asyncio.open_connection("127.0.0.1", self.port)
         writer.write(_request("POST", "/translate", body.encode(), "application/json"))
         await writer.drain()
         await asyncio.sleep(0.02)
         writer.close()
-        self.answers["left"] += 1
+        self.answers["disconnected"] += 1
 
     async def post(self, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
-        """JSON."""
+        """Send JSON."""
         return await self.send("POST", path, json.dumps(body).encode())
 
     async def send(
         self, method: str, path: str, body: bytes = b"", kind: str = "application/json"
     ) -> tuple[int, bytes]:
-        """One request on a connection of its own; 0 if there was no answer."""
+        """Send one request on a new connection; status 0 without a response."""
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
             writer.write(_request(method, path, body, kind))
@@ -251,12 +261,12 @@ def _json(body: bytes) -> dict[str, Any]:
 
 
 async def soak_server(folder: Path, minutes: float) -> bool:
-    """Whether every answer was right and memory is steady."""
+    """Whether every response was correct and memory is stable."""
     sentences = [pair.source for pair in generate_pairs(200, seed=12)]
     engine = heedful.load(folder, device="cpu")
     expected = dict(zip(sentences, (item.text for item in engine.translate(sentences)), strict=True))
-    words = ["--port", "0", "--device", "cpu", "--set", f"server.cache_entries={REMEMBERED}"]
-    with run_command("serve", f"{folder}=en-fr", *words) as server:
+    args = ["--port", "0", "--device", "cpu", "--set", f"server.cache_entries={CACHE_ENTRIES}"]
+    with run_command("serve", f"{folder}=en-fr", *args) as server:
         port = await asyncio.to_thread(_port, server)
         await _ready(Client(port, {}, 0.0))
         ends = time.monotonic() + 60 * minutes
@@ -268,12 +278,12 @@ async def soak_server(folder: Path, minutes: float) -> bool:
         await watching
         server.send_signal(signal.SIGTERM)
         status = await asyncio.to_thread(server.wait, 60)
-        said = await draining
+        output = await draining
     print(f"  {sum(client.answers.values()):,} requests: {dict(sorted(client.answers.items()))}")
-    print(f"  wrong answers: {len(client.wrong)} {client.wrong[:5]}; exit status {status}")
-    if "Traceback" in said:
-        print(said[-3000:])
-    return memory.judged("server") and not client.wrong and status == 0 and "Traceback" not in said
+    print(f"  wrong responses: {len(client.wrong)} {client.wrong[:5]}; exit status {status}")
+    if "Traceback" in output:
+        print(output[-3000:])
+    return memory.is_stable("server") and not client.wrong and status == 0 and "Traceback" not in output
 
 
 def _port(server: "subprocess.Popen[str]") -> int:
@@ -285,7 +295,7 @@ def _port(server: "subprocess.Popen[str]") -> int:
 
 
 async def _ready(client: Client) -> None:
-    """The model is loaded."""
+    """Wait until the model is loaded."""
     while (await client.send("GET", "/ready"))[0] != 200:
         await asyncio.sleep(0.2)
 
@@ -300,33 +310,45 @@ async def _watch(memory: Memory, seconds: float) -> None:
 
 
 def soak_training(pairs: Path, folder: Path, minutes: float) -> bool:
-    """Whether it trained to its end and memory is steady."""
-    often = {"validate_every": 25, "save_minutes": 0.05, "snapshots": 50, "keep": 2, "bleu_sentences": 10}
-    told = {**SMALL["training"], **often, "max_updates": 0, "max_epochs": 100_000, "patience": 0}  # type: ignore[dict-item]
-    settings = {**SMALL, "training": told}
-    words = [
+    """Whether training finished and memory is stable."""
+    frequent_events = {
+        "validate_every": 25,
+        "checkpoint_minutes": 0.05,
+        "snapshots": 50,
+        "keep_last": 2,
+        "bleu_sentences": 10,
+    }
+    training_settings = {
+        **SMALL_SETTINGS["training"],
+        **frequent_events,
+        "max_updates": 0,
+        "max_epochs": 100_000,
+        "patience": 0,
+    }  # type: ignore[dict-item]
+    settings = {**SMALL_SETTINGS, "training": training_settings}
+    assignments = [
         f"{section}.{name}={value}" if name else f"{section}={value}"
         for section, values in settings.items()
         for name, value in (values.items() if isinstance(values, dict) else [("", values)])
     ]
-    options = [part for word in words for part in ("--set", word)]
+    options = [arg for assignment in assignments for arg in ("--set", assignment)]
     print(f"training: validation every 25 updates, checkpoints every 3 seconds, {minutes:g} minutes")
     with run_command(
         "train", pairs, "-o", folder, "--languages", "en-fr", "--time", f"{round(60 * minutes)}s", "--quiet", *options
     ) as process:
         memory = Memory(process.pid, time.monotonic() + 60 * minutes + 120)
         while process.poll() is None and time.monotonic() < memory.ends:
-            if (folder / "training" / "metrics.jsonl").exists():  # it has begun to learn
+            if (folder / "training" / "metrics.jsonl").exists():  # training has started
                 memory.sample()
             time.sleep(60 * minutes / SAMPLES)
         status = process.poll()
-        said = process.stderr.read() if process.stderr and status is not None else ""
+        output = process.stderr.read() if process.stderr and status is not None else ""
     lines = (folder / "training" / "metrics.jsonl").read_text().splitlines() if status == 0 else []
     validations = sum("validation_loss" in line for line in lines)
     updates = json.loads(lines[-1])["update"] if lines else 0
-    print(f"  {updates:,} updates, {validations:,} validations; exit status {status} {said[-500:]}")
-    memory.samples = memory.samples[:-3]  # while it ends, it writes the model
-    return memory.judged("training") and status == 0
+    print(f"  {updates:,} updates, {validations:,} validations; exit status {status} {output[-500:]}")
+    memory.samples = memory.samples[:-3]  # the model is written at the end
+    return memory.is_stable("training") and status == 0
 
 
 def main() -> int:
@@ -337,7 +359,7 @@ def main() -> int:
         pairs, folder = Path(directory) / "pairs.tsv", Path(directory) / "model"
         write_tsv([(pair.source, pair.target) for pair in generate_pairs(3000)], pairs)
         if what != "training":
-            heedful.train(pairs, folder, languages=("en", "fr"), settings=SMALL, report=Reporter(quiet=True))
+            heedful.train(pairs, folder, languages=("en", "fr"), settings=SMALL_SETTINGS, report=Reporter(quiet=True))
             fine.append(asyncio.run(soak_server(folder, minutes)))
         if what != "server":
             fine.append(soak_training(pairs, Path(directory) / "long", minutes))

@@ -2,10 +2,9 @@
 
     python benchmarks/startup.py [--model MODEL] [--rounds N]
 
-Without a model a tiny one is trained for a single update: what is measured is the way there, not the model.
-The rounds go through all sides, so that a busy minute hits every side; the least of each counts. CPU seconds
-are of the process and its threads, the kernel's part included; on a busy machine only they mean anything.
-Needs `os.wait4`: Linux or macOS.
+Without a model, a tiny one is trained for one update: startup is measured, not the model. Every round runs all
+commands, so that other load affects all; the minimum of each counts. CPU seconds are those of the process and its
+threads, in user and kernel mode; on a busy machine only they are meaningful. Needs `os.wait4`: Linux or macOS.
 """
 
 import argparse
@@ -28,9 +27,9 @@ from heedful.data.reader import write_tsv
 HEEDFUL = [sys.executable, "-m", "heedful"]
 SENTENCE = "The animal was tired."
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-LONGEST = 120.0
-"""Seconds that a server may take."""
-TINY = {
+MAX_SECONDS = 120.0
+"""Maximum seconds until a server responds."""
+TINY_SETTINGS = {
     "preset": "demo",
     "tokenizer.vocab_size": 900,
     "model.d_model": 16,
@@ -47,37 +46,37 @@ TINY = {
 }
 
 
-class Spent(NamedTuple):
-    """What a process took."""
+class Usage(NamedTuple):
+    """Resources that a process used."""
 
     cpu: float
     wall: float
     megabytes: float
-    """Of memory, at most; the kernel counts from this script's own."""
+    """Peak memory; the kernel counts from that of this script."""
 
 
-def spent(words: Sequence[str], until: Callable[[], None] | None = None) -> Spent:
-    """Run a command to its end, or until something has happened, and end it then."""
-    started = time.perf_counter()
-    process = subprocess.Popen(words, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+def measure_process(command: Sequence[str], until: Callable[[], None] | None = None) -> Usage:
+    """Run a command to its end, or terminate it after ``until`` returns."""
+    start_time = time.perf_counter()
+    process = subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if until is not None:
         until()
-        wall = time.perf_counter() - started
+        wall = time.perf_counter() - start_time
         process.terminate()
     assert process.stderr is not None
-    said = process.stderr.read()
+    error_output = process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if until is None:
-        wall = time.perf_counter() - started
+        wall = time.perf_counter() - start_time
         if process.returncode:
-            raise SystemExit(f"{' '.join(words)} failed:\n{said.decode()}")
-    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss, in bytes
-    return Spent(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * unit / 1e6)
+            raise SystemExit(f"{' '.join(command)} failed:\n{error_output.decode()}")
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes per unit of ru_maxrss
+    return Usage(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss * unit / 1e6)
 
 
-def time_server(model: Path) -> Spent:
-    """A server until its first translation."""
+def time_server(model: Path) -> Usage:
+    """Time a server until its first translation."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -86,32 +85,36 @@ def time_server(model: Path) -> Spent:
     body = json.dumps({"q": SENTENCE, "source": source, "target": target}).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}/translate", body, {"Content-Type": "application/json"})
 
-    def wait_for_answer() -> None:
-        ends = time.monotonic() + LONGEST
+    def wait_for_response() -> None:
+        deadline = time.monotonic() + MAX_SECONDS
         while True:
             try:
-                with urllib.request.urlopen(request, timeout=LONGEST):
+                with urllib.request.urlopen(request, timeout=MAX_SECONDS):
                     return
-            except OSError:  # nobody listens yet
-                if time.monotonic() > ends:
+            except OSError:  # not listening yet
+                if time.monotonic() > deadline:
                     raise
                 time.sleep(0.02)
 
-    return spent([*HEEDFUL, "serve", f"{model}={source}:{target}", "--port", str(port), "--quiet"], wait_for_answer)
+    return measure_process(
+        [*HEEDFUL, "serve", f"{model}={source}:{target}", "--port", str(port), "--quiet"], wait_for_response
+    )
 
 
-def time_training(pairs: Path, folder: Path) -> Spent:
-    """A training of one update, into a new folder."""
-    told = [word for name, value in TINY.items() for word in ("--set", f"{name}={value}")]
+def time_training(pairs: Path, folder: Path) -> Usage:
+    """Time a training of one update in a new folder."""
+    options = [arg for name, value in TINY_SETTINGS.items() for arg in ("--set", f"{name}={value}")]
     fresh = folder / str(time.monotonic_ns())
-    return spent([*HEEDFUL, "train", str(pairs), "-o", str(fresh), "--languages", "en-fr", "--quiet", *told])
+    return measure_process(
+        [*HEEDFUL, "train", str(pairs), "-o", str(fresh), "--languages", "en-fr", "--quiet", *options]
+    )
 
 
-def sides(given: Path | None, folder: Path) -> dict[str, Callable[[], Spent]]:
-    """All that is measured, by name: first the yardsticks."""
+def new_measurements(model_path: Path | None, folder: Path) -> dict[str, Callable[[], Usage]]:
+    """All measurements by name, first the references."""
     pairs = folder / "pairs.tsv"
     write_tsv([(pair.source, pair.target) for pair in generate_pairs(600)], pairs)
-    model = given
+    model = model_path
     if model is None:
         time_training(pairs, folder / "models")
         model = next((folder / "models").iterdir())
@@ -134,12 +137,12 @@ def sides(given: Path | None, folder: Path) -> dict[str, Callable[[], Spent]]:
         "translate": translate,
         "translate --engine pytorch": [*translate, "--engine", "pytorch"],
     }
-    found = {name: lambda words=words: spent(words) for name, words in commands.items()}
-    found["train, one update"] = lambda: time_training(pairs, folder / "trained")
+    measurements = {name: lambda command=command: measure_process(command) for name, command in commands.items()}
+    measurements["train, one update"] = lambda: time_training(pairs, folder / "trained")
     if find_spec("uvicorn"):
-        found["serve, first answer"] = lambda: time_server(model)
-    found["translate"]()  # once before: a model is converted for CTranslate2 at its first use
-    return found
+        measurements["serve, first response"] = lambda: time_server(model)
+    measurements["translate"]()  # the first use converts the model for CTranslate2
+    return measurements
 
 
 def main() -> None:
@@ -147,14 +150,14 @@ def main() -> None:
     parser.add_argument("--model", type=Path, help="a model folder, such as demo/model")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    best: dict[str, Spent] = {}
+    best: dict[str, Usage] = {}
     with tempfile.TemporaryDirectory() as folder:
-        measured = sides(options.model, Path(folder))
+        measurements = new_measurements(options.model, Path(folder))
         for _ in range(options.rounds):
-            for name, run in measured.items():
+            for name, run in measurements.items():
                 new = run()
-                best[name] = Spent(*map(min, new, best.get(name, new)))
-    print(f"{options.model or 'a tiny model'}; the least of {options.rounds} rounds")
+                best[name] = Usage(*map(min, new, best.get(name, new)))
+    print(f"{options.model or 'a tiny model'}; minimum of {options.rounds} rounds")
     for name, (cpu, wall, megabytes) in best.items():
         times = cpu / best["import torch"].cpu
         figures = f"CPU {cpu:5.2f} s  wall {wall:5.2f} s  {megabytes:4.0f} MB"

@@ -2,10 +2,10 @@
 
     python benchmarks/tmx_million.py [--units N] [--rounds N]
 
-A TMX file is made in a temporary folder and read by Heedful, beside a plain `lxml.etree.iterparse` loop that
-takes the two texts of every unit and clears it, and, if it is installed, translate-toolkit's `tmxfile` on a
-smaller cut, since that holds the whole file. Each reading has a process of its own: CPU seconds and peak
-memory are that process's. The rounds alternate the sides; the least of each counts. Needs `resource`.
+A TMX file is generated in a temporary folder and read by Heedful, by a plain `lxml.etree.iterparse` loop that
+takes the two texts of every unit and clears it, and, if it is installed, by `tmxfile` of translate-toolkit on a
+smaller file, since it loads the complete file. Each runs in a separate process, whose CPU seconds and peak memory are
+measured; the minimum of some rounds counts. Needs `resource`.
 """
 
 import argparse
@@ -24,8 +24,8 @@ WORDS = [
     "a",
     "river",
     "and",
-    "nobody",
-    "knows",
+    "few",
+    "know",
     "who",
     "built",
     "it",
@@ -44,7 +44,7 @@ UNIT = (
     '<ept i="1">&lt;/b&gt;</ept>.</seg></tuv>\n<tuv xml:lang="de"><seg>{target} {number} &amp; mehr.</seg>'
     "</tuv></tu>\n"
 )
-MEASURED = """
+MEASUREMENT_PROGRAM = """
 import json, resource, sys, time
 from pathlib import Path
 {setup}
@@ -54,12 +54,12 @@ used = resource.getrusage(resource.RUSAGE_SELF)
 megabytes = used.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 print(json.dumps([count, time.process_time() - start, megabytes]))
 """
-HEEDFUL = MEASURED.format(
+HEEDFUL_PROGRAM = MEASUREMENT_PROGRAM.format(
     setup="from heedful.data.reader import read_pairs\n"
-    "from heedful.data.formats.base import Reading\nimport lxml.etree",
-    count="sum(not record.fault for record in read_pairs([Path(sys.argv[1])], Reading(('en', 'de'))))",
+    "from heedful.data.formats.base import ReadOptions\nimport lxml.etree",
+    count="sum(not record.error for record in read_pairs([Path(sys.argv[1])], ReadOptions(('en', 'de'))))",
 )
-PLAIN = MEASURED.format(
+ITERPARSE_PROGRAM = MEASUREMENT_PROGRAM.format(
     setup="""from lxml import etree
 def units(path):
     for _, unit in etree.iterparse(path, tag="tu"):
@@ -69,7 +69,7 @@ def units(path):
             del unit.getparent()[0]""",
     count="sum(len(texts) == 2 for texts in units(sys.argv[1]))",
 )
-TOOLKIT = MEASURED.format(
+TOOLKIT_PROGRAM = MEASUREMENT_PROGRAM.format(
     setup="from translate.storage.tmx import tmxfile",
     count="sum(bool(unit.source and unit.target) for unit in "
     "tmxfile(open(sys.argv[1], 'rb'), sourcelanguage='en-GB', targetlanguage='de').units)",
@@ -84,18 +84,23 @@ def main() -> None:
     sizes = (options.units // 10, options.units)
     with tempfile.TemporaryDirectory() as folder:
         files = {size: write_tmx(Path(folder, f"{size}.tmx"), size) for size in (options.units // 50, *sizes)}
-        plain = seconds("plain iterparse", PLAIN, files[options.units], options.units, options.rounds)
+        plain = measure_seconds(
+            "plain iterparse", ITERPARSE_PROGRAM, files[options.units], options.units, options.rounds
+        )
         for size in sizes:
-            taken = seconds("Heedful", HEEDFUL, files[size], size, options.rounds)
-        print(f"Heedful / plain iterparse: {taken / plain:.2f} times the CPU seconds")
+            cpu_seconds = measure_seconds("Heedful", HEEDFUL_PROGRAM, files[size], size, options.rounds)
+        print(f"Heedful / plain iterparse: {cpu_seconds / plain:.2f} times the CPU seconds")
         if find_spec("translate"):
-            cut = options.units // 50
-            theirs = seconds("translate-toolkit", TOOLKIT, files[cut], cut, options.rounds)
-            print(f"translate-toolkit / plain iterparse, a unit: {theirs / cut * options.units / plain:.2f}")
+            small_size = options.units // 50
+            toolkit_seconds = measure_seconds(
+                "translate-toolkit", TOOLKIT_PROGRAM, files[small_size], small_size, options.rounds
+            )
+            ratio = toolkit_seconds / small_size * options.units / plain
+            print(f"translate-toolkit / plain iterparse: {ratio:.2f} times the CPU seconds per unit")
 
 
 def write_tmx(path: Path, units: int) -> Path:
-    """A file of that many units, all different."""
+    """Write a file of that many different units."""
     with path.open("w", encoding="utf-8") as file:
         file.write(START)
         for number in range(units):
@@ -106,15 +111,15 @@ def write_tmx(path: Path, units: int) -> Path:
     return path
 
 
-def seconds(name: str, code: str, path: Path, units: int, rounds: int) -> float:
-    """The least CPU seconds of some rounds; prints them with the peak memory."""
-    found = []
+def measure_seconds(name: str, code: str, path: Path, units: int, rounds: int) -> float:
+    """The minimum CPU seconds of some rounds; prints them with the peak memory."""
+    measurements = []
     for _ in range(rounds):
-        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
-        count, taken, memory = json.loads(done.stdout)
+        result = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+        count, cpu_seconds, memory = json.loads(result.stdout)
         assert count == units, f"{name} found {count} of {units} pairs"
-        found.append((taken, memory))
-    least, peak = min(found)[0], max(memory for _, memory in found)
+        measurements.append((cpu_seconds, memory))
+    least, peak = min(measurements)[0], max(memory for _, memory in measurements)
     size = path.stat().st_size / (1 << 20)
     print(f"{name:18} {units:9,} units ({size:6.1f} MB): {least:6.2f} CPU s, peak memory {peak:6.1f} MB", flush=True)
     return least

@@ -1,8 +1,8 @@
-"""What the hand-written parts of training gain over the plain ones, both in the same run.
+"""Gain of the optimized parts of training over the plain ones, both in the same run.
 
     python benchmarks/training_parts.py
 
-Times on a shared machine mean little; the ratios are the result. The quickest of several rounds counts.
+The ratios are the result: times on a shared machine vary. The fastest of several rounds counts.
 """
 
 import time
@@ -17,36 +17,36 @@ from heedful.data.sampler import plan_batches
 from heedful.models.sublayers import Dropout
 from heedful.training.step import label_smoothed_loss, output_loss
 
-TOKENS, WIDTH, VOCABULARY, ROUNDS = 2048, 128, 8000, 7
+TOKENS, D_MODEL, VOCABULARY, ROUNDS = 2048, 128, 8000, 7
 
 
-def quickest(work: Callable[[], object], repeat: int = 3) -> float:
+def measure_fastest(function: Callable[[], object], repeat: int = 3) -> float:
     """Seconds of one call."""
     best = float("inf")
     for _ in range(ROUNDS):
         started = time.perf_counter()
         for _ in range(repeat):
-            work()
+            function()
         best = min(best, (time.perf_counter() - started) / repeat)
     return best
 
 
 def compare(name: str, plain: Callable[[], object], ours: Callable[[], object]) -> None:
     plain(), ours()
-    before, after = quickest(plain), quickest(ours)
+    before, after = measure_fastest(plain), measure_fastest(ours)
     print(f"{name:34} plain {before * 1e3:8.2f} ms   ours {after * 1e3:8.2f} ms   ratio {before / after:5.2f}")
 
 
 def main() -> None:
     torch.manual_seed(0)
-    states = torch.randn(TOKENS, WIDTH, requires_grad=True)
-    words = torch.randn(VOCABULARY, WIDTH, requires_grad=True)
+    states = torch.randn(TOKENS, D_MODEL, requires_grad=True)
+    output_weight = torch.randn(VOCABULARY, D_MODEL, requires_grad=True)
     targets = torch.randint(1, VOCABULARY, (TOKENS,))
-    print(f"{torch.get_num_threads()} threads; {TOKENS} tokens, width {WIDTH}, vocabulary {VOCABULARY}")
+    print(f"{torch.get_num_threads()} threads; {TOKENS} tokens, d_model {D_MODEL}, vocabulary {VOCABULARY}")
     compare(
         "output layer and loss, with gradient",
-        lambda: label_smoothed_loss(states @ words.T, targets, 0.1)[0].backward(),
-        lambda: output_loss(states, words, targets, 0.1)[0].backward(),
+        lambda: label_smoothed_loss(states @ output_weight.T, targets, 0.1)[0].backward(),
+        lambda: output_loss(states, output_weight, targets, 0.1)[0].backward(),
     )
     plain, ours = nn.Dropout(0.1), Dropout(0.1)
     compare("dropout", lambda: plain(states), lambda: ours(states))

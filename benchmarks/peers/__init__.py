@@ -1,1 +1,1 @@
-"""Other programs that train the same model, and how `training_speed.py` runs and measures them."""
+"""Other toolkits that train the same model; `training_speed.py` runs and measures them."""

@@ -1,9 +1,9 @@
-"""Run eole's own trainer, and write down after every report how many target tokens it has seen.
+"""Run the trainer of eole, and log the number of target tokens after every report.
 
     python eole_trainer.py CONFIG PROGRESS
 
-Its log rounds the tokens of a batch; the number itself (target tokens without padding, END included) stands
-in the statistics that it is about to log, and is read there. Nothing else of eole is touched.
+The log of eole rounds the tokens of a batch; the exact number (target tokens without padding, with END) is read
+from the statistics that it logs. Nothing else of eole is changed.
 """
 
 import json
@@ -16,8 +16,8 @@ from eole.bin.main import main as eole
 from eole.utils.statistics import Statistics
 
 
-def write_down(progress: Path) -> None:
-    """Have every report of eole's write a line of ours too."""
+def log_progress(progress: Path) -> None:
+    """Make every report of eole write a line to the file."""
     log, tokens = Statistics.output, 0
 
     def output(self: Any, step: int, num_steps: int, learning_rate: float, start: float) -> None:
@@ -32,6 +32,6 @@ def write_down(progress: Path) -> None:
 
 
 if __name__ == "__main__":
-    write_down(Path(sys.argv[2]))
+    log_progress(Path(sys.argv[2]))
     sys.argv = ["eole", "train", "-config", sys.argv[1]]
     eole()

@@ -1,9 +1,9 @@
 """Train a MarianMTModel in a plain PyTorch loop.
 
-    python hugging_face.py PIECES PLAN PROGRESS SIZE_JSON
+    python hugging_face.py TOKENS BATCHES PROGRESS SIZE_JSON
 
 Runs in an environment with torch and transformers only. SIZE_JSON holds the dimensions, the vocabulary, the
-threads and the precision. After every update a line goes to PROGRESS; it trains until it is stopped.
+threads and the precision. After every update it writes a line to PROGRESS; it trains until it is stopped.
 """
 
 import json
@@ -20,20 +20,20 @@ from transformers import MarianConfig, MarianMTModel
 PAD, END = 0, 1
 
 
-def main(pieces: Path, plan: Path, progress: Path, size: dict[str, Any]) -> None:
+def main(token_folder: Path, batches_path: Path, progress: Path, size: dict[str, Any]) -> None:
     torch.set_num_threads(size["threads"])
     torch.manual_seed(1)
-    sources, targets = sentences_of(pieces / "train.source"), sentences_of(pieces / "train.target")
+    sources, targets = read_sentences(token_folder / "train.source"), read_sentences(token_folder / "train.target")
     model = new_model(size).train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, weight_decay=0.0, fused=True
     )
     tokens, started = 0, time.perf_counter()
     with progress.open("w", encoding="utf-8") as file:
-        for update, batch in enumerate(json.loads(plan.read_text(encoding="utf-8")), start=1):
+        for update, batch in enumerate(json.loads(batches_path.read_text(encoding="utf-8")), start=1):
             source, target = pad_rows([sources[i] for i in batch]), pad_rows([targets[i] for i in batch])
             with torch.autocast("cpu", torch.bfloat16, enabled=size["bfloat16"]):
-                loss = loss_of(model, source, target, size["smoothing"])
+                loss = compute_loss(model, source, target, size["smoothing"])
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -51,13 +51,13 @@ def new_model(size: dict[str, Any]) -> MarianMTModel:
             decoder_vocab_size=size["vocabulary"],
             share_encoder_decoder_embeddings=True,
             tie_word_embeddings=True,
-            d_model=size["width"],
+            d_model=size["d_model"],
             encoder_layers=size["layers"],
             decoder_layers=size["layers"],
             encoder_attention_heads=size["heads"],
             decoder_attention_heads=size["heads"],
-            encoder_ffn_dim=size["feed_forward_width"],
-            decoder_ffn_dim=size["feed_forward_width"],
+            encoder_ffn_dim=size["d_ff"],
+            decoder_ffn_dim=size["d_ff"],
             activation_function="relu",
             dropout=size["dropout"],
             attention_dropout=0.0,
@@ -72,18 +72,18 @@ def new_model(size: dict[str, Any]) -> MarianMTModel:
     )
 
 
-def loss_of(model: MarianMTModel, source: Tensor, target: Tensor, smoothing: float) -> Tensor:
-    before = F.pad(target[:, :-1], (1, 0), value=PAD)  # (sentences, target length)
+def compute_loss(model: MarianMTModel, source: Tensor, target: Tensor, smoothing: float) -> Tensor:
+    decoder_input = F.pad(target[:, :-1], (1, 0), value=PAD)  # (sentences, target length)
     logits = model(
-        input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=before, use_cache=False
+        input_ids=source, attention_mask=(source != PAD).long(), decoder_input_ids=decoder_input, use_cache=False
     ).logits
     return F.cross_entropy(logits.flatten(0, 1).float(), target.flatten(), ignore_index=PAD, label_smoothing=smoothing)
 
 
-def sentences_of(path: Path) -> list[Tensor]:
-    """Ids of each line with END."""
+def read_sentences(path: Path) -> list[Tensor]:
+    """Read the ids of each line, with END."""
     with path.open(encoding="utf-8") as file:
-        return [torch.tensor([int(piece[1:]) for piece in line.split()] + [END]) for line in file]
+        return [torch.tensor([int(token[1:]) for token in line.split()] + [END]) for line in file]
 
 
 def pad_rows(rows: list[Tensor]) -> Tensor:

@@ -1,6 +1,6 @@
 """Run a training command, record its progress and memory, and stop it after the measurement.
 
-Every run ends by SIGTERM, so that validation or export at the end does not count.
+Every run is stopped by SIGTERM, so that validation or export at the end does not count.
 """
 
 import os
@@ -11,18 +11,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-LONGEST = 1800.0
-"""Seconds after which a run that has not been measured is given up."""
+MAX_SECONDS = 1800.0
+"""Maximum seconds of a run."""
 POLL = 0.2
-WATCHING = 0.01
-"""Share of the time that counting memory may take: of several processes it is not cheap."""
-LAST_WORDS = 60.0
-"""Seconds that a program has to end by itself."""
+MAX_MONITORING_FRACTION = 0.01
+"""Maximum fraction of the time for measuring memory, which is slow for several processes."""
+EXIT_SECONDS = 60.0
+"""Seconds that a program has to exit after SIGTERM."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Where a run is: updates, target tokens and training seconds since its beginning."""
+    """Progress of a run: updates, target tokens and training seconds since its start."""
 
     update: int
     tokens: int
@@ -30,19 +30,19 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
-    """A program ready to run."""
+class TrainingCommand:
+    """A training command of one toolkit."""
 
     name: str
     command: list[str]
     environment: dict[str, str]
     folder: Path
     progress: Callable[[], list[Sample]]
-    """What it has written of its progress so far."""
+    """Reads its progress so far."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """One run, without its warm-up."""
 
     name: str
@@ -58,31 +58,31 @@ class Measured:
 
 
 class RunError(Exception):
-    """A run that gave no number; says why."""
+    """A run that could not be measured, with the reason."""
 
 
-def measure(contestant: Contestant, *, seconds: float, warmup: int) -> Measured:
-    """Start it, let it warm up for so many updates and then train for so many seconds."""
-    log = contestant.folder / "output.log"
+def measure(training_command: TrainingCommand, *, seconds: float, warmup: int) -> Measurement:
+    """Start a run, and measure it for so many seconds after so many warm-up updates."""
+    log = training_command.folder / "output.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            contestant.command,
-            cwd=contestant.folder,
-            env=os.environ | contestant.environment,
+            training_command.command,
+            cwd=training_command.folder,
+            env=os.environ | training_command.environment,
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # a group of its own, so that its children can be stopped with it
         )
         try:
-            peak = _monitor(process, contestant, seconds, warmup)
+            peak = _monitor(process, training_command, seconds, warmup)
         finally:
             _stop(process)
-    samples = _warm(contestant, warmup)
+    samples = read_warm_samples(training_command, warmup)
     if len(samples) < 2:
         raise RunError(_last_line(log))
     first, last = samples[0], samples[-1]
-    return Measured(
-        contestant.name,
+    return Measurement(
+        training_command.name,
         last.tokens - first.tokens,
         last.seconds - first.seconds,
         last.update - first.update,
@@ -90,38 +90,38 @@ def measure(contestant: Contestant, *, seconds: float, warmup: int) -> Measured:
     )
 
 
-def _monitor(process: subprocess.Popen[bytes], contestant: Contestant, seconds: float, warmup: int) -> int:
-    """Wait until it was measured long enough, or ended; returns the most memory in bytes."""
-    began, peak = time.monotonic(), 0
-    warm: float | None = None  # when its warm-up was over
+def _monitor(process: subprocess.Popen[bytes], training_command: TrainingCommand, seconds: float, warmup: int) -> int:
+    """Wait until the run was measured long enough or ended; returns its peak memory in bytes."""
+    start_time, peak = time.monotonic(), 0
+    warm_time: float | None = None  # when the warm-up ended
     while process.poll() is None:
-        looked = time.monotonic()
+        monitoring_start = time.monotonic()
         peak = max(peak, tree_memory(process.pid))
-        time.sleep(max(POLL, (time.monotonic() - looked) / WATCHING))
+        time.sleep(max(POLL, (time.monotonic() - monitoring_start) / MAX_MONITORING_FRACTION))
         now = time.monotonic()
-        if now - began > LONGEST:
-            raise RunError(f"not measured after {LONGEST:.0f} seconds")
-        if warm is not None and now - warm < seconds:
+        if now - start_time > MAX_SECONDS:
+            raise RunError(f"not measured after {MAX_SECONDS:.0f} seconds")
+        if warm_time is not None and now - warm_time < seconds:
             continue
-        samples = _warm(contestant, warmup)
-        if warm is None and samples:
-            warm = now
-        if warm is not None and now - warm >= seconds and len(samples) > 1:
+        samples = read_warm_samples(training_command, warmup)
+        if warm_time is None and samples:
+            warm_time = now
+        if warm_time is not None and now - warm_time >= seconds and len(samples) > 1:
             break
     return peak
 
 
-def _warm(contestant: Contestant, warmup: int) -> list[Sample]:
+def read_warm_samples(training_command: TrainingCommand, warmup: int) -> list[Sample]:
     """Progress after the warm-up."""
-    return [sample for sample in contestant.progress() if sample.update >= warmup]
+    return [sample for sample in training_command.progress() if sample.update >= warmup]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Ask politely (ours then writes its last line), and insist if need be; children go too."""
+    """Send SIGTERM (Heedful then writes its last line), then SIGKILL if necessary, to its children too."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(LAST_WORDS)
+            process.wait(EXIT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -132,9 +132,9 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def tree_memory(root: int) -> int:
-    """Bytes of memory of a process and all its descendants; 0 where there is no /proc.
+    """Memory of a process and all its descendants in bytes; 0 without /proc.
 
-    Of several, each page counts once (PSS): workers share most of theirs. Of one, RSS is the same and cheap.
+    With several processes, shared pages count once (PSS); with one, RSS is the same and fast.
     """
     tree = _tree(root)
     try:
@@ -146,27 +146,27 @@ def tree_memory(root: int) -> int:
 
 
 def _tree(root: int) -> list[int]:
-    found = [root]
-    for process in found:  # grows while it is read
-        for thread in Path(f"/proc/{process}/task").glob("*/children"):
+    pids = [root]
+    for pid in pids:  # grows during the loop
+        for thread in Path(f"/proc/{pid}/task").glob("*/children"):
             try:
-                found += map(int, thread.read_text().split())
-            except OSError:  # ended meanwhile
+                pids += map(int, thread.read_text().split())
+            except OSError:  # the process has exited
                 continue
-    return found
+    return pids
 
 
 def _proportional(process: int) -> int:
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
-    except OSError:  # ended meanwhile
+    except OSError:  # the process has exited
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
 
 
 def _last_line(log: Path) -> str:
-    """What a program said last: its reason for failing, as far as one can tell."""
+    """The last line of a log, or its last error."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     errors = [line for line in lines if "error" in line.lower()]
-    told = errors or [line for line in lines if line]
-    return told[-1][:200] if told else "it ended without a word"
+    candidates = errors or [line for line in lines if line]
+    return candidates[-1][:200] if candidates else "no output"

@@ -2,7 +2,7 @@
 
 A token is written `t123`, so that no toolkit tokenizes or normalizes again. Files: `train.source` and
 `train.target` (one sentence per line), `vocabulary.txt` (eole), `vocabulary.yml` (Marian), and for each size
-`plan-SIZE.json`: our batches of several epochs, as lists of line numbers.
+`batches-SIZE.json`: Heedful's batches of several epochs, as lists of line numbers.
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 
 from heedful.config import Settings
 from heedful.data.config import BatchConfig, CleaningConfig
-from heedful.data.corpus import CorpusInputs
+from heedful.data.corpus import CorpusInputs, make_sources
 from heedful.data.dataset import FILE_NAMES, TokenDataset
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.sampler import plan_batches
@@ -28,13 +28,13 @@ from peers.sizes import Size
 
 VOCABULARY = 8000
 EPOCHS = 20
-"""Planned ahead: more than anybody gets through while measured."""
+"""Epochs planned ahead: more than any measurement needs."""
 DEMO_TRAINING, DEMO_VALIDATION = 20_000, 200
 
 
 @dataclass(frozen=True)
 class Files:
-    """The corpus as text: what our own command is given."""
+    """The files of the corpus, for `heedful train`."""
 
     training: tuple[Path, Path]
     validation: tuple[Path, Path]
@@ -50,77 +50,77 @@ class Files:
 
     @classmethod
     def demo(cls, folder: Path) -> "Files":
-        """Sentences of the embedded grammar, for those who have no corpus at hand."""
+        """Sentences of the demo grammar, if there is no corpus."""
         files = cls.of(folder, ("en", "fr"))
-        parts = (
+        splits = (
             (files.training, generate_pairs(DEMO_TRAINING)),
             (files.validation, generate_pairs(DEMO_VALIDATION, seed=1)),
         )
-        for (source, target), pairs in parts:
+        for (source, target), pairs in splits:
             source.write_text("".join(f"{pair.source}\n" for pair in pairs), encoding="utf-8")
             target.write_text("".join(f"{pair.target}\n" for pair in pairs), encoding="utf-8")
         return files
 
 
 @dataclass(frozen=True)
-class Pieces:
-    """A prepared corpus and the folder with everybody's files."""
+class TokenizedCorpus:
+    """The prepared corpus and the folder with the files of all toolkits."""
 
     folder: Path
-    store: TokenDataset
+    dataset: TokenDataset
     vocabulary: int
 
     @cached_property
     def source_lengths(self) -> np.ndarray:
-        """Pieces of each source sentence, END included."""
-        return self.store.source_lengths.astype(np.int64) + 1
+        """Tokens of each source sentence, with END."""
+        return self.dataset.source_lengths.astype(np.int64) + 1
 
     @cached_property
     def target_lengths(self) -> np.ndarray:
-        """Pieces of each target sentence, END included."""
-        return self.store.target_lengths.astype(np.int64) + 1
+        """Tokens of each target sentence, with END."""
+        return self.dataset.target_lengths.astype(np.int64) + 1
 
-    def same_as(self, other: Path) -> bool:
-        """Whether a store in this folder has the very same pieces."""
-        return all((other / name).read_bytes() == (self.store.folder / name).read_bytes() for name in FILE_NAMES)
+    def has_same_tokens(self, other: Path) -> bool:
+        """Whether the dataset in this folder has the same tokens."""
+        return all((other / name).read_bytes() == (self.dataset.folder / name).read_bytes() for name in FILE_NAMES)
 
 
-def prepare_pieces(files: Files, folder: Path, sizes: Sequence[Size]) -> Pieces:
-    """Clean and cut the corpus as `heedful train` does, and write what the others read."""
-    inputs = CorpusInputs(files.training, files.validation)
+def prepare_corpus(files: Files, folder: Path, sizes: Sequence[Size]) -> TokenizedCorpus:
+    """Clean and tokenize the corpus as `heedful train` does, and write the files of the other toolkits."""
+    inputs = CorpusInputs(make_sources(files.training), make_sources(files.validation))
     settings: Settings = {"preset": "base", "tokenizer": {"vocab_size": VOCABULARY}}
     prepared = prepare(inputs, folder / "data", CleaningConfig(), make_config_chooser(settings), Reporter(quiet=True))
-    pieces = Pieces(folder, prepared.dataset, prepared.tokenizer.source.vocab_size)
-    _write_sentences(pieces)
+    corpus = TokenizedCorpus(folder, prepared.dataset, prepared.tokenizer.source.vocab_size)
+    _write_sentences(corpus)
     _write_vocabularies(prepared.tokenizer, folder)
     for size in sizes:
-        _write_plan(pieces, size)
-    return pieces
+        _write_batches(corpus, size)
+    return corpus
 
 
-def _write_sentences(pieces: Pieces) -> None:
-    for name, sentence in (("source", pieces.store.source), ("target", pieces.store.target)):
-        with (pieces.folder / f"train.{name}").open("w", encoding="utf-8") as file:
-            for index in range(len(pieces.store)):
-                file.write(" ".join(f"t{piece}" for piece in sentence(index).tolist()) + "\n")
+def _write_sentences(corpus: TokenizedCorpus) -> None:
+    for name, sentence in (("source", corpus.dataset.source), ("target", corpus.dataset.target)):
+        with (corpus.folder / f"train.{name}").open("w", encoding="utf-8") as file:
+            for index in range(len(corpus.dataset)):
+                file.write(" ".join(f"t{token}" for token in sentence(index).tolist()) + "\n")
 
 
 def _write_vocabularies(tokenizer: PairTokenizer, folder: Path) -> None:
-    """Without our specials: each program adds its own."""
-    assert tokenizer.joint, "one vocabulary, as in the paper"
-    names = [f"t{piece}" for piece in range(UNK + 1, tokenizer.source.vocab_size)]
+    """Without special tokens: each toolkit adds its own."""
+    assert tokenizer.joint, "the vocabulary must be joint, as in the paper"
+    names = [f"t{token}" for token in range(UNK + 1, tokenizer.source.vocab_size)]
     (folder / "vocabulary.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     lines = [f"{name}: {number}\n" for number, name in enumerate(["</s>", "<unk>", *names])]
     (folder / "vocabulary.yml").write_text("".join(lines), encoding="utf-8")
 
 
-def _write_plan(pieces: Pieces, size: Size) -> None:
-    """The batches that our trainer will make: the same function, the same seed."""
-    plan = [
+def _write_batches(corpus: TokenizedCorpus, size: Size) -> None:
+    """The batches of `heedful train`: the same function with the same seed."""
+    batches = [
         batch.tolist()
         for epoch in range(EPOCHS)
         for batch in plan_batches(
-            pieces.source_lengths, pieces.target_lengths, BatchConfig(max_tokens=size.batch_tokens), seed=1, epoch=epoch
+            corpus.source_lengths, corpus.target_lengths, BatchConfig(max_tokens=size.batch_tokens), seed=1, epoch=epoch
         )
     ]
-    (pieces.folder / f"plan-{size.name}.json").write_text(json.dumps(plan), encoding="utf-8")
+    (corpus.folder / f"batches-{size.name}.json").write_text(json.dumps(batches), encoding="utf-8")

@@ -1,14 +1,14 @@
 """The command and progress log of each toolkit, for the same model on the same tokens.
 
-| program      | what differs from ours                                                                    |
+| toolkit      | differences from Heedful                                                                  |
 |--------------|-------------------------------------------------------------------------------------------|
-| hugging-face | nothing: the same batches in the same order                                               |
-| eole         | norm before each sublayer (its decoder has no other); batches of its own, without a       |
-|              | sentence that its source repeats; two processes read; AdamW as PyTorch has it by default  |
-| marian       | each thread takes a part of every batch, gradients summed (--sync-sgd); batches of its    |
-|              | own; a swifter Marian can be built for one's own processor than pip brings                |
+| hugging-face | none: the same batches in the same order                                                  |
+| eole         | pre-norm (its decoder supports nothing else); its own batches, without sentences that     |
+|              | equal their source; two reader processes; the default AdamW of PyTorch                    |
+| marian       | each thread takes a part of every batch, gradients are summed (--sync-sgd); its own       |
+|              | batches; a build for the processor is faster than the package on PyPI                     |
 
-All clip the gradient's norm at 1, drop 0.1 of embeddings and sublayers' outputs, and tie all embeddings.
+All clip the gradient norm at 1, use dropout 0.1 on embeddings and sublayer outputs, and tie all embeddings.
 """
 
 import json
@@ -19,46 +19,46 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from peers.environments import ROOT
-from peers.measurement import Contestant, Sample
+from peers.measurement import Sample, TrainingCommand
 from peers.sizes import DROPOUT, SMOOTHING, Size
-from peers.tokenized_corpus import VOCABULARY, Files, Pieces
+from peers.tokenized_corpus import VOCABULARY, Files, TokenizedCorpus
 
 HERE = Path(__file__).parent
-ENDLESS = 1_000_000
-"""Updates that nobody reaches."""
+UNREACHED_UPDATES = 1_000_000
+"""Updates that no run reaches."""
 EOLE_READERS = 2
-"""Processes that make its batches: as many as by default."""
+"""Reader processes, as by default."""
 Setting = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be trained, on what, with how many threads, and a new folder to work in."""
+    """The model, the corpus, the number of threads, and a new working folder."""
 
     size: Size
     files: Files
-    pieces: Pieces
+    corpus: TokenizedCorpus
     threads: int
     folder: Path
 
 
-def ours(name: str, settings: Setting, task: Task) -> Contestant:
-    """The command that everybody gives; the settings of a variant come last."""
+def heedful(name: str, settings: Setting, task: Task) -> TrainingCommand:
+    """`heedful train`, with the settings of a variant last."""
     size, model = task.size, task.folder / "model"
-    told: dict[str, object] = {
+    overrides: dict[str, object] = {
         "tokenizer.vocab_size": VOCABULARY,
         "model.encoder_layers": size.layers,
         "model.decoder_layers": size.layers,
-        "model.d_model": size.width,
-        "model.d_ff": size.feed_forward_width,
+        "model.d_model": size.d_model,
+        "model.d_ff": size.d_ff,
         "model.heads": size.heads,
         "model.dropout": DROPOUT,
         "batching.max_tokens": size.batch_tokens,
         "training.label_smoothing": SMOOTHING,
         "training.gradient_accumulation": 1,
-        "training.max_updates": ENDLESS,
-        "training.max_epochs": ENDLESS,
-        "training.validate_every": ENDLESS,
+        "training.max_updates": UNREACHED_UPDATES,
+        "training.max_epochs": UNREACHED_UPDATES,
+        "training.validate_every": UNREACHED_UPDATES,
         "training.checkpoint_minutes": 1000,
         "training.bleu_sentences": 0,
         "training.threads": task.threads,
@@ -67,29 +67,29 @@ def ours(name: str, settings: Setting, task: Task) -> Contestant:
     for path in task.files.validation:
         command += ["-v", str(path)]
     command += ["-o", str(model), "--preset", "base", "--quiet"]
-    for setting, value in (told | settings).items():
+    for setting, value in (overrides | settings).items():
         command += ["--set", f"{setting}={value}"]
     lines = model / "training" / "metrics.jsonl"
-    tree = {"PYTHONPATH": str(ROOT / "src")}  # this one, wherever Heedful is installed from
-    return Contestant(name, command, tree, task.folder, lambda: read_progress(lines))
+    tree = {"PYTHONPATH": str(ROOT / "src")}  # this checkout, wherever Heedful is installed
+    return TrainingCommand(name, command, tree, task.folder, lambda: read_progress(lines))
 
 
-def hugging_face(name: str, settings: Setting, task: Task, programs: Path) -> Contestant:
+def hugging_face(name: str, settings: Setting, task: Task, programs: Path) -> TrainingCommand:
     """A plain PyTorch loop around MarianMTModel, in float32 or with autocast to bfloat16."""
     size = asdict(task.size) | {
-        "vocabulary": task.pieces.vocabulary,
+        "vocabulary": task.corpus.vocabulary,
         "threads": task.threads,
         "dropout": DROPOUT,
         "smoothing": SMOOTHING,
         "bfloat16": settings.get("precision") == "bfloat16",
     }
     progress = task.folder / "progress.jsonl"
-    plan = task.pieces.folder / f"plan-{task.size.name}.json"
-    command = [programs / "python", HERE / "hugging_face.py", task.pieces.folder, plan, progress]
+    batches_path = task.corpus.folder / f"batches-{task.size.name}.json"
+    command = [programs / "python", HERE / "hugging_face.py", task.corpus.folder, batches_path, progress]
     return _peer(name, [*map(str, command), json.dumps(size)], task, lambda: read_progress(progress))
 
 
-def eole(name: str, settings: Setting, task: Task, programs: Path) -> Contestant:
+def eole(name: str, settings: Setting, task: Task, programs: Path) -> TrainingCommand:
     """eole's trainer on its own configuration file."""
     config, progress = task.folder / "eole.json", task.folder / "progress.jsonl"
     config.write_text(json.dumps(_eole_config(task) | settings), encoding="utf-8")  # JSON is YAML
@@ -98,12 +98,14 @@ def eole(name: str, settings: Setting, task: Task, programs: Path) -> Contestant
 
 
 def _eole_config(task: Task) -> dict[str, object]:
-    size, pieces = task.size, task.pieces.folder
-    stack = {"layers": size.layers, "hidden_size": size.width}
+    size, token_folder = task.size, task.corpus.folder
+    stack = {"layers": size.layers, "hidden_size": size.d_model}
     return {
-        "data": {"train": {"path_src": str(pieces / "train.source"), "path_tgt": str(pieces / "train.target")}},
-        "src_vocab": str(pieces / "vocabulary.txt"),
-        "tgt_vocab": str(pieces / "vocabulary.txt"),
+        "data": {
+            "train": {"path_src": str(token_folder / "train.source"), "path_tgt": str(token_folder / "train.target")}
+        },
+        "src_vocab": str(token_folder / "vocabulary.txt"),
+        "tgt_vocab": str(token_folder / "vocabulary.txt"),
         "share_vocab": True,
         "src_vocab_size": VOCABULARY + 8,
         "tgt_vocab_size": VOCABULARY + 8,
@@ -112,9 +114,9 @@ def _eole_config(task: Task) -> dict[str, object]:
         "report_every": 1,
         "model": {
             "architecture": "transformer",
-            "hidden_size": size.width,
+            "hidden_size": size.d_model,
             "heads": size.heads,
-            "transformer_ff": size.feed_forward_width,
+            "transformer_ff": size.d_ff,
             "mlp_activation_fn": "relu",
             "add_qkvbias": True,
             "add_final_linear_bias": True,
@@ -122,7 +124,7 @@ def _eole_config(task: Task) -> dict[str, object]:
             "share_embeddings": True,
             "share_decoder_embeddings": True,
             "embeddings": {
-                "word_vec_size": size.width,
+                "word_vec_size": size.d_model,
                 "position_encoding": True,
                 "position_encoding_type": "SinusoidalInterleaved",
             },
@@ -138,8 +140,8 @@ def _eole_config(task: Task) -> dict[str, object]:
             "batch_size": size.batch_tokens,
             "batch_size_multiple": 1,
             "num_workers": EOLE_READERS,
-            "bucket_size": len(task.pieces.store) // EOLE_READERS,  # else it first reads dozens of epochs
-            "log_attention_entropy": False,  # costs time, and nobody else is asked for it
+            "bucket_size": len(task.corpus.dataset) // EOLE_READERS,  # the default would first read dozens of epochs
+            "log_attention_entropy": False,  # costs time, and no other toolkit logs it
             "normalization": "tokens",
             "accum_count": [1],
             "optim": "adamw",
@@ -152,31 +154,31 @@ def _eole_config(task: Task) -> dict[str, object]:
             "attention_dropout": [0.0],
             "label_smoothing": SMOOTHING,
             "param_init_method": "xavier_uniform",
-            "train_steps": ENDLESS,
-            "valid_steps": ENDLESS,
-            "save_checkpoint_steps": ENDLESS,
+            "train_steps": UNREACHED_UPDATES,
+            "valid_steps": UNREACHED_UPDATES,
+            "save_checkpoint_steps": UNREACHED_UPDATES,
         },
     }
 
 
-def marian(name: str, settings: Setting, task: Task, programs: Path) -> Contestant:
-    """Marian's own command; with several threads, each takes a part of the update's tokens."""
-    size, pieces, log = task.size, task.pieces.folder, task.folder / "marian.log"
+def marian(name: str, settings: Setting, task: Task, programs: Path) -> TrainingCommand:
+    """The Marian command; with several threads, each takes a part of every update."""
+    size, token_folder, log = task.size, task.corpus.folder, task.folder / "marian.log"
     options: dict[str, object] = {
         "type": "transformer",
         "model": task.folder / "model.npz",
-        "train-sets": (pieces / "train.source", pieces / "train.target"),
-        "vocabs": (pieces / "vocabulary.yml", pieces / "vocabulary.yml"),
+        "train-sets": (token_folder / "train.source", token_folder / "train.target"),
+        "vocabs": (token_folder / "vocabulary.yml", token_folder / "vocabulary.yml"),
         "enc-depth": size.layers,
         "dec-depth": size.layers,
-        "dim-emb": size.width,
-        "transformer-dim-ffn": size.feed_forward_width,
+        "dim-emb": size.d_model,
+        "transformer-dim-ffn": size.d_ff,
         "transformer-heads": size.heads,
         "transformer-ffn-activation": "relu",
         "transformer-postprocess": "dan",
         "transformer-dropout": DROPOUT,
         "label-smoothing": SMOOTHING,
-        "cost-type": "ce-sum",  # with which its log counts the target words
+        "cost-type": "ce-sum",  # then the log counts target words
         "optimizer-params": (0.9, 0.98, 1e-9),
         "learn-rate": 0.0003,
         "lr-warmup": 4000,
@@ -188,8 +190,8 @@ def marian(name: str, settings: Setting, task: Task, programs: Path) -> Contesta
         "maxi-batch": 1000,
         "max-length": 1024,
         "disp-freq": 1,
-        "save-freq": ENDLESS,
-        "after": f"{ENDLESS}u",
+        "save-freq": UNREACHED_UPDATES,
+        "after": f"{UNREACHED_UPDATES}u",
         "sigterm": "exit-immediately",
         "log": log,
     }
@@ -197,39 +199,39 @@ def marian(name: str, settings: Setting, task: Task, programs: Path) -> Contesta
     for option, value in (options | settings).items():
         values = value if isinstance(value, tuple) else (value,)
         command += [f"--{option}", *map(str, values)]
-    # Its threads are its own; a library that starts threads beneath them would only get in their way.
+    # Marian has its own threads; threads of libraries below them would only interfere.
     return _peer(name, command, task, lambda: read_marian_log(log), threads=1)
 
 
 def _peer(
     name: str, command: list[str], task: Task, progress: Callable[[], list[Sample]], threads: int = 0
-) -> Contestant:
+) -> TrainingCommand:
     number = str(threads or task.threads)
     alone = {"PYTHONPATH": "", "OMP_NUM_THREADS": number, "MKL_NUM_THREADS": number}
     offline = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-    return Contestant(name, command, alone | offline, task.folder, progress)
+    return TrainingCommand(name, command, alone | offline, task.folder, progress)
 
 
 def read_progress(path: Path) -> list[Sample]:
-    """Lines of JSON with update, tokens and seconds; others (a validation, half a line) are skipped."""
-    found = []
+    """Read lines of JSON with update, tokens and seconds; others (validations, partial lines) are skipped."""
+    samples = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         try:
             values = json.loads(line)
-            found.append(Sample(values["update"], values["tokens"], values["seconds"]))
+            samples.append(Sample(values["update"], values["tokens"], values["seconds"]))
         except (ValueError, KeyError):
             continue
-    return found
+    return samples
 
 
 _MARIAN = re.compile(r"Up\. (\d+) .* after ([\d,]+) : Time ([\d.]+)s")
 
 
 def read_marian_log(path: Path) -> list[Sample]:
-    """ "after" counts target words with END since the beginning, "Time" is since the line before."""
-    seconds, found = 0.0, []
+    """Read a Marian log: "after" counts target words with END since the start, "Time" since the previous line."""
+    seconds, samples = 0.0, []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
         if match := _MARIAN.search(line):
             seconds += float(match[3])
-            found.append(Sample(int(match[1]), int(match[2].replace(",", "")), seconds))
-    return found
+            samples.append(Sample(int(match[1]), int(match[2].replace(",", "")), seconds))
+    return samples

@@ -4,18 +4,17 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.errors import HeedfulError
-from heedful.inference import bulk as resuming
+from heedful.inference import bulk
 from heedful.inference.bulk import BATCH_LINES, TranslateOptions, open_resumable, translate_inputs
 from heedful.progress import Reporter
 from tests.conftest import run_heedful
+from tests.inference.signaled_command import run_signaled
 
 
 @pytest.fixture(scope="module")
@@ -29,23 +28,6 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
 KILLED_AFTER_LINE = 4200
 """Two batches are complete by then, the third is not."""
 
-KILLED_COMMAND = f"""
-import os, signal
-from itertools import islice
-from heedful.cli.main import main
-from heedful.inference import bulk
-
-write_translations = bulk.write_translations
-
-def write_some_and_die(translations, *args):
-    write_translations(islice(translations, {KILLED_AFTER_LINE}), *args)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-bulk.write_translations = write_some_and_die
-main()
-"""
-"""The command line, killed at a fixed line: a kill from outside could come after the last line."""
-
 
 @pytest.mark.long
 @pytest.mark.parametrize("options", [["--beam", "1"], ["--n-best", "2"]])
@@ -57,12 +39,7 @@ def test_translate_killed_run_resumes_identically(
     uninterrupted = run_heedful(*args, "-o", tmp_path / "uninterrupted.txt")
     assert uninterrupted.status == 0, uninterrupted.err
     output = tmp_path / "killed.txt"
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED_COMMAND, *map(str, args), "-o", output],
-        capture_output=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        timeout=300,
-    )
+    killed = run_signaled(signal.SIGKILL, "lines", KILLED_AFTER_LINE, [*args, "-o", output])
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not output.exists()
     resumed = run_heedful(*args, "-o", output)
@@ -72,38 +49,38 @@ def test_translate_killed_run_resumes_identically(
     assert {path.name for path in tmp_path.iterdir()} == {"uninterrupted.txt", "killed.txt"}
 
 
-def interrupted(path: Path, identity: dict[str, int], output_format: str, text: str) -> None:
-    """Some work, and Ctrl-C."""
-    with open_resumable(path, identity, output_format, Reporter(quiet=True)) as (file, _):
+def write_and_interrupt(path: Path, fingerprint: dict[str, int], output_format: str, text: str) -> None:
+    """Write a text, then raise as Ctrl-C does."""
+    with open_resumable(path, fingerprint, output_format, Reporter(quiet=True)) as (file, _):
         file.write(text)
         raise KeyboardInterrupt
 
 
 def test_open_resumable_other_settings_start_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resuming, "BATCH_LINES", 2)
+    monkeypatch.setattr(bulk, "BATCH_LINES", 2)
     path, quiet = tmp_path / "out", Reporter(quiet=True)
     with pytest.raises(KeyboardInterrupt):
-        interrupted(path, {"a": 1}, "text", "1\n2\n3\n4\n5\ncut")
-    with open_resumable(path, {"a": 1}, "text", quiet) as (file, done):
-        assert done == 4
+        write_and_interrupt(path, {"a": 1}, "text", "1\n2\n3\n4\n5\ncut")
+    with open_resumable(path, {"a": 1}, "text", quiet) as (file, lines_done):
+        assert lines_done == 4
         file.write("five\n")
     assert path.read_text() == "1\n2\n3\n4\nfive\n"
     with pytest.raises(KeyboardInterrupt):
-        interrupted(path, {"a": 1}, "text", "1\n2\n3\n")
-    with open_resumable(path, {"a": 2}, "text", quiet) as (_, done):
-        assert done == 0
+        write_and_interrupt(path, {"a": 1}, "text", "1\n2\n3\n")
+    with open_resumable(path, {"a": 2}, "text", quiet) as (_, lines_done):
+        assert lines_done == 0
     assert path.read_text() == ""
 
 
-class Interrupting(Reporter):
-    """Remembers what it is told, and stops the work at a line that is no UTF-8, as Ctrl-C would."""
+class InterruptingReporter(Reporter):
+    """Records the messages, and raises at the first line that is not valid UTF-8, as Ctrl-C would."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = ""
+        self.messages = ""
 
     def info(self, text: str) -> None:
-        self.told += text + "\n"
+        self.messages += text + "\n"
 
     def warning(self, text: str) -> None:
         self.info(text)
@@ -111,8 +88,8 @@ class Interrupting(Reporter):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("part", ["config.json", "tokenizer.json", "weights.safetensors"])
-def test_translate_changed_model_starts_over(quick_model: Path, tmp_path: Path, part: str) -> None:
+@pytest.mark.parametrize("file_name", ["config.json", "tokenizer.json", "weights.safetensors"])
+def test_translate_changed_model_starts_over(quick_model: Path, tmp_path: Path, file_name: str) -> None:
     model, source = tmp_path / "model", tmp_path / "in.txt"
     shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training", "ctranslate2"))
     source.write_bytes(b"I am.\n" * (2 * BATCH_LINES) + b"\xff\n")
@@ -125,20 +102,20 @@ def test_translate_changed_model_starts_over(quick_model: Path, tmp_path: Path, 
         generation_overrides={"beam_size": 1},
     )
 
-    def told() -> str:
-        report = Interrupting()
+    def run_and_interrupt() -> str:
+        report = InterruptingReporter()
         with pytest.raises(KeyboardInterrupt):
             translate_inputs(options, report)
-        return report.told
+        return report.messages
 
-    assert "resuming" not in told()
-    assert "resuming after line 2,048" in told()
-    os.utime(model / part, ns=(1, 1))
-    assert "another input, model or settings" in told()
+    assert "resuming" not in run_and_interrupt()
+    assert "resuming after line 2,048" in run_and_interrupt()
+    os.utime(model / file_name, ns=(1, 1))
+    assert "another input, model or settings" in run_and_interrupt()
 
 
 def test_translate_output_link_is_followed(quick_model: Path, tmp_path: Path) -> None:
-    """Where a link leads the translation goes, whether there is a file yet or not; the link stays."""
+    """The translation goes to the target of the link, whether it exists or not; the link stays."""
     source, folder = tmp_path / "in.txt", tmp_path / "elsewhere"
     source.write_text("The dog is tired.\n", encoding="utf-8")
     folder.mkdir()
@@ -146,29 +123,29 @@ def test_translate_output_link_is_followed(quick_model: Path, tmp_path: Path) ->
     for name in ("old.txt", "new.txt"):
         link = tmp_path / f"link-to-{name}"
         link.symlink_to(Path("elsewhere") / name)
-        done = run_heedful("translate", quick_model, "-i", source, "-o", link)
-        assert done.status == 0, done.err
+        result = run_heedful("translate", quick_model, "-i", source, "-o", link)
+        assert result.status == 0, result.err
         assert link.is_symlink()
         assert (folder / name).read_text(encoding="utf-8") not in ("", "old\n")
     assert {path.name for path in folder.iterdir()} == {"old.txt", "new.txt"}
 
 
 def test_translate_output_not_a_regular_file_raises(quick_model: Path, tmp_path: Path) -> None:
-    """A pipe (or /dev/null) would be replaced by a file; a link to itself leads nowhere."""
-    pipe, circle, lost = tmp_path / "pipe", tmp_path / "circle", tmp_path / "lost"
+    """A pipe (or /dev/null) would be replaced by a file; circular and dangling links have no target."""
+    pipe, circular, dangling = tmp_path / "pipe", tmp_path / "circle", tmp_path / "lost"
     os.mkfifo(pipe)
-    circle.symlink_to(circle)
-    lost.symlink_to(tmp_path / "no folder" / "out.txt")
-    for output, reason in ((pipe, "not a regular file"), (circle, "a circular link"), (lost, "no such folder")):
-        done = run_heedful("translate", quick_model, "A dog.", "-o", output)
-        assert done.status != 0
-        assert reason in done.err
+    circular.symlink_to(circular)
+    dangling.symlink_to(tmp_path / "no folder" / "out.txt")
+    for output, reason in ((pipe, "not a regular file"), (circular, "a circular link"), (dangling, "no such folder")):
+        result = run_heedful("translate", quick_model, "A dog.", "-o", output)
+        assert result.status != 0
+        assert reason in result.err
     assert pipe.is_fifo()
-    own = tmp_path / "own.txt"
-    own.write_text("A dog.\n", encoding="utf-8")
-    (tmp_path / "link").symlink_to(own)
-    done = run_heedful("translate", quick_model, "-i", own, "-o", tmp_path / "link")
-    assert "would overwrite" in done.err
+    input_file = tmp_path / "own.txt"
+    input_file.write_text("A dog.\n", encoding="utf-8")
+    (tmp_path / "link").symlink_to(input_file)
+    result = run_heedful("translate", quick_model, "-i", input_file, "-o", tmp_path / "link")
+    assert "would overwrite" in result.err
 
 
 def test_open_resumable_second_process_raises(tmp_path: Path) -> None:
@@ -182,26 +159,26 @@ def test_open_resumable_second_process_raises(tmp_path: Path) -> None:
 
 
 def test_open_resumable_n_best_output_resumes_after_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resuming, "BATCH_LINES", 2)
+    monkeypatch.setattr(bulk, "BATCH_LINES", 2)
     path, quiet = tmp_path / "out", Reporter(quiet=True)
-    with pytest.raises(KeyboardInterrupt):  # 4 is not whole
-        interrupted(path, {}, "tsv", "1\ta\n1\tb\n2\ta\n2\tb\n3\ta\n3\tb\n4\ta\n")
-    with open_resumable(path, {}, "tsv", quiet) as (_, done):
-        assert done == 2
+    with pytest.raises(KeyboardInterrupt):  # line 4 is incomplete
+        write_and_interrupt(path, {}, "tsv", "1\ta\n1\tb\n2\ta\n2\tb\n3\ta\n3\tb\n4\ta\n")
+    with open_resumable(path, {}, "tsv", quiet) as (_, lines_done):
+        assert lines_done == 2
     assert path.read_text() == "1\ta\n1\tb\n2\ta\n2\tb\n"
     with pytest.raises(KeyboardInterrupt):
-        interrupted(path, {}, "jsonl", "".join(json.dumps({"line": n}) + "\n" for n in range(1, 6)))
-    with open_resumable(path, {}, "jsonl", quiet) as (_, done):
-        assert done == 4
+        write_and_interrupt(path, {}, "jsonl", "".join(json.dumps({"line": n}) + "\n" for n in range(1, 6)))
+    with open_resumable(path, {}, "jsonl", quiet) as (_, lines_done):
+        assert lines_done == 4
 
 
-def test_translate_output_formats(quick_model: Path, tmp_path: Path) -> None:
+def test_translate_output_options_choose_format(quick_model: Path, tmp_path: Path) -> None:
     source = tmp_path / "in.txt"
     source.write_text("The dog is tired.\n\nI am a student.\n", encoding="utf-8")
     scores = run_heedful("translate", quick_model, "-i", source, "--scores")
     assert [row.split("\t")[:2] for row in scores.out.splitlines()] == [["1", "1"], ["2", "1"], ["3", "1"]]
-    links = run_heedful("translate", quick_model, "-i", source, "--alignments")
-    rows = [row.split("\t") for row in links.out.splitlines()]
+    alignments = run_heedful("translate", quick_model, "-i", source, "--alignments")
+    rows = [row.split("\t") for row in alignments.out.splitlines()]
     assert [len(row) for row in rows] == [5, 5, 5]
     assert rows[1][4] == ""
     assert all(link.count("-") == 1 for link in rows[0][4].split())
@@ -209,6 +186,6 @@ def test_translate_output_formats(quick_model: Path, tmp_path: Path) -> None:
     first = json.loads(data.out.splitlines()[0])["translations"][0]
     assert len(first["token_log_probabilities"]) in (len(first["tokens"]), len(first["tokens"]) + 1)
     assert first["alignment"]
-    wrong = run_heedful("translate", quick_model, "-i", source, "--alignments", "--format", "text")
-    assert "only one translation per line" in wrong.err
+    text_format = run_heedful("translate", quick_model, "-i", source, "--alignments", "--format", "text")
+    assert "only one translation per line" in text_format.err
     assert "unknown engine 'x'" in run_heedful("translate", quick_model, "a", "--engine", "x").err

@@ -1,4 +1,4 @@
-"""The engine of an ensemble, on real model folders, in Python and on the command line."""
+"""Translation with an ensemble of trained models, in Python and on the command line."""
 
 import json
 import shutil
@@ -25,16 +25,16 @@ from heedful.tokenization.special_tokens import END, PAD
 from heedful.workflows.evaluate import EvaluateOptions, evaluate_model
 from tests.conftest import quick_train_args, run_heedful
 
-SILENT = Reporter(quiet=True)
+QUIET = Reporter(quiet=True)
 TEXTS = ["The dog is tired.", "I am a student.", "", "The cat. The dog.", "你好 👋 عربي"]
 
 
 @pytest.fixture(scope="module")
 def other_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Like the quick model, but from another seed."""
+    """Like `quick_model`, but with another seed."""
     folder = tmp_path_factory.mktemp("models") / "other"
-    done = run_heedful(*quick_train_args(grammar_pairs, folder), "--set", "training.seed=7")
-    assert done.status == 0, done.err
+    result = run_heedful(*quick_train_args(grammar_pairs, folder), "--set", "training.seed=7")
+    assert result.status == 0, result.err
     return folder
 
 
@@ -60,14 +60,14 @@ def test_ensemble_search_score_and_stream_use_mean(quick_model: Path, other_mode
     assert engine.name == "PyTorch, ensemble of 2 models"
     source, target = "The dog is tired.", "Le chien est"
     members = [load(folder, engine="pytorch").score([source], [target])[0] for folder in (quick_model, other_model)]
-    mean = np.exp([each.token_log_probabilities for each in members]).mean(0)
+    mean = np.exp([member.token_log_probabilities for member in members]).mean(0)
     (scored,) = engine.score([source], [target])
     assert np.exp(scored.token_log_probabilities) == pytest.approx(mean, rel=1e-4)
 
     search = GenerationConfig(beam_size=3, n_best=3)
-    (found,) = engine.translate([source], search, ["Le chien"])
-    assert len(found.alternatives) == 3
-    assert all(each.text.startswith("Le chien") for each in found.alternatives)
+    (translation,) = engine.translate([source], search, ["Le chien"])
+    assert len(translation.alternatives) == 3
+    assert all(alternative.text.startswith("Le chien") for alternative in translation.alternatives)
     greedy = GenerationConfig(beam_size=1)
     assert "".join(engine.stream(source, greedy)) == engine.translate([source], greedy)[0].text
     first = engine.alternatives(source, "Le ", count=1)[0]
@@ -91,37 +91,37 @@ def test_ensemble_alignment_uses_mean_attention(quick_model: Path, other_model: 
     hypothesis = new_hypothesis(
         engine.model_folder.tokenizer.target.encode("Le chien"), [], penalty=lambda length: 1.0, complete=True
     )
-    looked = [each.backend.add_attention(ids, hypothesis).attention for each in (engine, *members)]
-    np.testing.assert_allclose(looked[0], (looked[1] + looked[2]) / 2, atol=1e-6)  # type: ignore[operator]
+    attention = [translator.backend.add_attention(ids, hypothesis).attention for translator in (engine, *members)]
+    np.testing.assert_allclose(attention[0], (attention[1] + attention[2]) / 2, atol=1e-6)  # type: ignore[operator]
 
 
 def test_ensemble_of_different_architectures_translates(quick_model: Path) -> None:
-    bundle = ModelFolder.load(quick_model)
-    shape = bundle.config.model.model_copy(update={"architecture": "gru", "norm_placement": "post"})
+    transformer = ModelFolder.load(quick_model)
+    shape = transformer.config.model.model_copy(update={"architecture": "gru", "norm_placement": "post"})
     torch.manual_seed(3)
-    recurrent = replace(bundle, config=bundle.config.model_copy(update={"model": shape}))
+    recurrent = replace(transformer, config=transformer.config.model_copy(update={"model": shape}))
     recurrent = replace(recurrent, weights=new_model(shape))
-    engine = Translator(EnsembleBackend([bundle, recurrent]))
-    (found,) = engine.translate(["The dog is tired."], details=True)
-    assert found.alternatives[0].tokens
+    engine = Translator(EnsembleBackend([transformer, recurrent]))
+    (translation,) = engine.translate(["The dog is tired."], details=True)
+    assert translation.alternatives[0].tokens
 
 
 def test_ensemble_incompatible_model_raises(quick_model: Path, other_model: Path, tmp_path: Path) -> None:
-    stranger = tmp_path / "stranger"
-    shutil.copytree(other_model, stranger)
-    tokenizer = json.loads((stranger / "tokenizer.json").read_text())
-    pieces = tokenizer["target"]["tokens"]
-    pieces[-1], pieces[-2] = pieces[-2], pieces[-1]
-    (stranger / "tokenizer.json").write_text(json.dumps(tokenizer))
+    incompatible = tmp_path / "incompatible"
+    shutil.copytree(other_model, incompatible)
+    tokenizer = json.loads((incompatible / "tokenizer.json").read_text())
+    tokens = tokenizer["target"]["tokens"]
+    tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
+    (incompatible / "tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(HeedfulError, match="target vocabularies differ"):
-        heedful.load([quick_model, stranger])
+        heedful.load([quick_model, incompatible])
     with pytest.raises(HeedfulError, match="does not support ensembles"):
         heedful.load([quick_model, other_model], engine="ctranslate2")
     with pytest.raises(HeedfulError, match="no model to translate with"):
         heedful.load([])
-    done = run_heedful("translate", quick_model, "--with", stranger, "The dog.")
-    assert (done.status, done.out) == (1, "")
-    assert "cannot form an ensemble: their target vocabularies differ" in done.err
+    result = run_heedful("translate", quick_model, "--with", incompatible, "The dog.")
+    assert (result.status, result.out) == (1, "")
+    assert "cannot form an ensemble: their target vocabularies differ" in result.err
 
 
 def test_ensemble_loss_is_lower_than_each_model(
@@ -131,18 +131,18 @@ def test_ensemble_loss_is_lower_than_each_model(
         options = EvaluateOptions(
             models=models, pairs=(pairs_to_score,), generation_overrides={"beam_size": 1}, device="cpu"
         )
-        lines = evaluate_model(options, SILENT)
+        lines = evaluate_model(options, QUIET)
         return float(lines[-1].split()[1])
 
     alone = [loss(folder) for folder in (quick_model, other_model)]
     assert loss(quick_model, other_model) < min(alone)
-    done = run_heedful("evaluate", quick_model, "--with", other_model, pairs_to_score, "--beam", 1)
-    assert f"loss  {loss(quick_model, other_model):6.3f}" in done.out
+    result = run_heedful("evaluate", quick_model, "--with", other_model, pairs_to_score, "--beam", 1)
+    assert f"loss  {loss(quick_model, other_model):6.3f}" in result.out
     sources = tmp_path / "sources.txt"
     sources.write_text("The dog is tired.\n\nI am a student.\n", encoding="utf-8")
-    done = run_heedful("translate", quick_model, "--with", other_model, "-i", sources, "-o", tmp_path / "out")
-    assert done.status == 0, done.err
-    assert "ensemble of 2 models" in done.err
+    result = run_heedful("translate", quick_model, "--with", other_model, "-i", sources, "-o", tmp_path / "out")
+    assert result.status == 0, result.err
+    assert "ensemble of 2 models" in result.err
     engine = heedful.load([quick_model, other_model])
-    expected = [each.text for each in engine.translate(["The dog is tired.", "", "I am a student."])]
+    expected = [translation.text for translation in engine.translate(["The dog is tired.", "", "I am a student."])]
     assert (tmp_path / "out").read_text(encoding="utf-8").split("\n")[:3] == expected

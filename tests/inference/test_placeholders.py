@@ -1,4 +1,4 @@
-"""Placeholders, addresses, kept terms and glossary terms come through any translator."""
+"""Placeholders, addresses, protected terms and glossary terms survive any translator."""
 
 import random
 import re
@@ -15,11 +15,11 @@ from heedful.inference.placeholders import translate_with_rules
 from heedful.inference.projection import Alignment, TextChunk, TranslatedText, join_chunks, run_generator
 from heedful.tokenization.protected_spans import ProtectionRules, placeholder_ranges
 
-PATIENT = settings(max_examples=80, deadline=None)  # the machine may be busy with other things
+EXAMPLES = settings(max_examples=80, deadline=None)  # the machine may be busy
 Translate = Callable[[list[str]], list[TranslatedText]]
 
 
-def kept(text: str) -> list[str]:
+def find_placeholders(text: str) -> list[str]:
     return [text[start:end] for start, end in placeholder_ranges(text)]
 
 
@@ -29,23 +29,23 @@ def upper(text: str) -> TranslatedText:
 
 
 def reverse(text: str) -> TranslatedText:
-    """The words the other way round."""
+    """The words in reverse order."""
     words = text.split()
     links = tuple((word, len(words) - 1 - word) for word in range(len(words)))
     return TranslatedText(" ".join(reversed(words)), links)
 
 
-def each(function: Callable[[str], TranslatedText]) -> Translate:
+def per_text(function: Callable[[str], TranslatedText]) -> Translate:
     return lambda texts: [function(text) for text in texts]
 
 
-def translated(text: str, translate: Translate, rules: ProtectionRules | None = None) -> str:
+def translate_text(text: str, translate: Translate, rules: ProtectionRules | None = None) -> str:
     [result] = run_generator(translate_with_rules([text], rules or ProtectionRules()), translate)
     return result.text
 
 
-class Counting:
-    """A translator that remembers the rounds."""
+class RecordingTranslator:
+    """A translator that records its calls."""
 
     def __init__(self, function: Callable[[str], TranslatedText]) -> None:
         self.function, self.rounds = function, list[list[str]]()
@@ -67,8 +67,8 @@ class Counting:
         ("{count, plural, one {never closed}", 0),
     ],
 )
-def test_find_placeholders_counts(text: str, expected: int) -> None:
-    assert len(kept(text)) == expected
+def test_placeholder_ranges_finds_all_placeholders(text: str, expected: int) -> None:
+    assert len(find_placeholders(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_find_placeholders_counts(text: str, expected: int) -> None:
         ("a {n, select, a {{x}} other {y}} b", "{n, select, a {{x}} other {y}}"),
     ],
 )
-def test_find_placeholders_ends(text: str, expected: str) -> None:
-    assert kept(text) == [expected]
+def test_placeholder_ranges_end_after_placeholder(text: str, expected: str) -> None:
+    assert find_placeholders(text) == [expected]
 
 
 def test_find_spans_terms_match_whole_words() -> None:
     rules = ProtectionRules(keep=("Acme", "New York", "C++"), glossary={"cat": "Katze", "big cat": "Löwe"})
-    found = [span.target for span in rules.find_spans("Acme's Acmes acme New York C++ Cat cats big CAT 用Acme吧")]
-    assert found == ["Acme", "New York", "C++", "Katze", "Löwe", "Acme"]
+    targets = [span.target for span in rules.find_spans("Acme's Acmes acme New York C++ Cat cats big CAT 用Acme吧")]
+    assert targets == ["Acme", "New York", "C++", "Katze", "Löwe", "Acme"]
 
 
 def test_find_spans_overlapping_spans_are_merged() -> None:
@@ -105,7 +105,7 @@ def test_protection_rules_empty_term_raises(rules: dict[str, object]) -> None:
 
 
 def test_translate_without_spans_takes_one_round() -> None:
-    translate = Counting(lambda text: TranslatedText(f" {text} {{x}} ", ((0, 7),)))
+    translate = RecordingTranslator(lambda text: TranslatedText(f" {text} {{x}} ", ((0, 7),)))
     assert run_generator(translate_with_rules(["a b", "", "12"], ProtectionRules()), translate) == [
         TranslatedText(" a b {x} ", ((0, 7),)),
         TranslatedText("  {x} ", ((0, 7),)),
@@ -115,38 +115,38 @@ def test_translate_without_spans_takes_one_round() -> None:
 
 
 def test_translate_preserved_spans_are_accepted() -> None:
-    translate = Counting(reverse)
-    assert translated("Hello %s from {name}", translate) == "{name} from %s Hello"
+    translate = RecordingTranslator(reverse)
+    assert translate_text("Hello %s from {name}", translate) == "{name} from %s Hello"
     assert len(translate.rounds) == 1
 
 
 def test_translate_lost_span_translates_gaps() -> None:
-    translate = Counting(upper)
-    assert translated("  Hello, %s!  Files: {n} / {n}. See\n{where}.", translate) == (
+    translate = RecordingTranslator(upper)
+    assert translate_text("  Hello, %s!  Files: {n} / {n}. See\n{where}.", translate) == (
         "  HELLO, %s!  FILES: {n} / {n}. SEE\n{where}."
     )
     assert translate.rounds[1] == ["Hello,", "Files:", "See"]
 
 
 def test_translate_only_spans_calls_no_translator() -> None:
-    translate = Counting(upper)
-    assert translated("{a}: %s (cat)", translate, ProtectionRules(glossary={"cat": "Katze"})) == "{a}: %s (Katze)"
+    translate = RecordingTranslator(upper)
+    assert translate_text("{a}: %s (cat)", translate, ProtectionRules(glossary={"cat": "Katze"})) == "{a}: %s (Katze)"
     assert not translate.rounds
 
 
 @pytest.mark.parametrize("wrong", ["", "%s %s", "{name}%s", "%d", "%sx", "%1$s"])
 def test_translate_wrong_placeholder_is_rejected(wrong: str) -> None:
     answers = {"take %s": wrong, "take": "nimm"}
-    assert translated("take %s", each(lambda text: TranslatedText(answers[text]))) == "nimm %s"
+    assert translate_text("take %s", per_text(lambda text: TranslatedText(answers[text]))) == "nimm %s"
 
 
 def test_translate_spurious_placeholder_keeps_gap() -> None:
-    assert translated("take %s", each(lambda text: TranslatedText("%d"))) == "take %s"
+    assert translate_text("take %s", per_text(lambda text: TranslatedText("%d"))) == "take %s"
 
 
 def test_glossary_source_term_in_translation_is_replaced() -> None:
     rules = ProtectionRules(glossary={"cat": "Katze"})
-    assert translated("a Cat.", each(lambda text: TranslatedText("eine Cat.")), rules) == "eine Katze."
+    assert translate_text("a Cat.", per_text(lambda text: TranslatedText("eine Cat.")), rules) == "eine Katze."
 
 
 def test_glossary_aligned_word_is_replaced() -> None:
@@ -159,24 +159,24 @@ def test_glossary_aligned_word_is_replaced() -> None:
 
 
 def test_glossary_target_term_in_translation_is_accepted() -> None:
-    translate = Counting(lambda text: TranslatedText("die Katze"))
-    assert translated("the cat", translate, ProtectionRules(glossary={"cat": "Katze"})) == "die Katze"
+    translate = RecordingTranslator(lambda text: TranslatedText("die Katze"))
+    assert translate_text("the cat", translate, ProtectionRules(glossary={"cat": "Katze"})) == "die Katze"
     assert len(translate.rounds) == 1
 
 
 @pytest.mark.parametrize("links", [(), ((0, 1), (1, 1)), ((1, 0), (1, 2)), ((1, 7),)])
 def test_glossary_ambiguous_alignment_translates_gaps(links: tuple[tuple[int, int], ...]) -> None:
     answers = {"the cat sleeps": TranslatedText("dort le chat", links), "the": TranslatedText("DIE")}
-    result = translated(
+    result = translate_text(
         "the cat sleeps",
-        each(lambda text: answers.get(text, TranslatedText("schläft"))),
+        per_text(lambda text: answers.get(text, TranslatedText("schläft"))),
         ProtectionRules(glossary={"cat": "Katze"}),
     )
     assert result == "DIE Katze schläft"
 
 
 def test_translate_links_follow_spans_and_gaps() -> None:
-    [result] = run_generator(translate_with_rules(["put (%s) down now"], ProtectionRules()), each(upper))
+    [result] = run_generator(translate_with_rules(["put (%s) down now"], ProtectionRules()), per_text(upper))
     assert result == TranslatedText("PUT (%s) DOWN NOW", ((0, 0), (1, 1), (2, 2), (3, 3)))
     wrong = TranslatedText("jetzt %s setzen", ((0, 0), (1, 0), (2, 2)))
     [result] = run_generator(translate_with_rules(["now %s put"], ProtectionRules()), lambda texts: [wrong])
@@ -189,11 +189,11 @@ def test_alignment_ignores_links_to_missing_words() -> None:
 
 
 def test_run_generator_raises_errors_of_translator() -> None:
-    def broken(texts: list[str]) -> list[TranslatedText]:
+    def fail(texts: list[str]) -> list[TranslatedText]:
         raise HeedfulError("no engine")
 
     with pytest.raises(HeedfulError, match="no engine"):
-        run_generator(translate_with_rules(["a"], ProtectionRules()), broken)
+        run_generator(translate_with_rules(["a"], ProtectionRules()), fail)
 
 
 PROTECTED = ["%s", "%1$s", "{name}", "{{x}}", "${y}", "https://example.org/a", "a.b@example.org", "Acme", "%%"]
@@ -201,71 +201,76 @@ WORDS = st.sampled_from(["hello", "cat", "Über", "нет", "1,5", "-", "it's", 
 TEXTS = st.lists(WORDS | st.sampled_from(PROTECTED), max_size=12).map(" ".join)
 
 
-def chaotic(seed: int) -> Translate:
-    """Drops, doubles, shuffles and mangles words, with links that mean nothing."""
-    source = random.Random(seed)
+def random_translator(seed: int) -> Translate:
+    """Drops, repeats, shuffles and changes words, with random links."""
+    rng = random.Random(seed)
 
     def translate(text: str) -> TranslatedText:
-        words = [word for word in text.split() for _ in range(source.choice([0, 1, 1, 1, 2]))]
-        source.shuffle(words)
-        words = [word.replace("%s", "%d") if source.random() < 0.2 else word for word in words]
-        links = [(source.randrange(9), source.randrange(9)) for _ in range(source.randrange(9))]
+        words = [word for word in text.split() for _ in range(rng.choice([0, 1, 1, 1, 2]))]
+        rng.shuffle(words)
+        words = [word.replace("%s", "%d") if rng.random() < 0.2 else word for word in words]
+        links = [(rng.randrange(9), rng.randrange(9)) for _ in range(rng.randrange(9))]
         return TranslatedText(" ".join(words), tuple(links))
 
-    return each(translate)
+    return per_text(translate)
 
 
-def protected_words(text: str) -> Counter[str]:
+def count_placeholders(text: str) -> Counter[str]:
     return Counter(re.findall("|".join(map(re.escape, sorted(PROTECTED, key=len, reverse=True))), text))
 
 
-@PATIENT
+@EXAMPLES
 @given(st.lists(TEXTS, max_size=4), st.integers())
 def test_translate_random_texts_keep_spans(texts: list[str], seed: int) -> None:
     rules = ProtectionRules(keep=("Acme",), glossary={"cat": "Katze"})
-    counting = Counting(lambda text: chaotic(seed)([text])[0])
-    for text, result in zip(texts, run_generator(translate_with_rules(texts, rules), counting), strict=True):
+    translate = RecordingTranslator(lambda text: random_translator(seed)([text])[0])
+    for text, result in zip(texts, run_generator(translate_with_rules(texts, rules), translate), strict=True):
         if rules.find_spans(text):
-            assert protected_words(result.text) == protected_words(text)
+            assert count_placeholders(result.text) == count_placeholders(text)
             assert len(re.findall("Katze", result.text)) == text.count("cat")
-    assert len(counting.rounds) <= 2
+    assert len(translate.rounds) <= 2
 
 
-@PATIENT
+@EXAMPLES
 @given(st.text(max_size=40) | TEXTS, st.booleans())
 def test_translate_identity_changes_nothing(text: str, linked: bool) -> None:
-    words = range(len(text.split()))
-    links = tuple((word, word) for word in words) if linked else ()
-    assert translated(text, each(lambda part: TranslatedText(part, links)), ProtectionRules(keep=("Acme",))) == text
+    links = tuple((word, word) for word in range(len(text.split()))) if linked else ()
+    assert (
+        translate_text(text, per_text(lambda gap: TranslatedText(gap, links)), ProtectionRules(keep=("Acme",))) == text
+    )
 
 
-@PATIENT
+@EXAMPLES
 @given(TEXTS)
 def test_translate_gaps_keep_order(text: str) -> None:
-    result = translated(text, each(lambda part: TranslatedText(part.upper())))
-    order = [word for word in text.split() if word in PROTECTED and word != "Acme"]
-    assert [word for word in result.split() if word in order] == order
+    result = translate_text(text, per_text(lambda gap: TranslatedText(gap.upper())))
+    placeholders = [word for word in text.split() if word in PROTECTED and word != "Acme"]
+    assert [word for word in result.split() if word in placeholders] == placeholders
+
+
+MAX_CPU_SECONDS = 60
+"""A hundred times what linear code needs for the inputs below; quadratic code needs more than that."""
 
 
 @pytest.mark.parametrize("unit", ["{a,plural,", "{", "a.", "%", "http://", "$a", "x@", "{{", "((", "a "])
-def test_translate_long_text_is_fast(unit: str) -> None:
-    begun = time.process_time()
-    ProtectionRules(keep=("a b", "a."), glossary={"x": "y"}).find_spans(unit * (50_000 // len(unit)))
-    assert time.process_time() - begun < 2
+def test_find_spans_long_text_is_linear(unit: str) -> None:
+    start_time = time.process_time()
+    ProtectionRules(keep=("a b", "a."), glossary={"x": "y"}).find_spans(unit * (200_000 // len(unit)))
+    assert time.process_time() - start_time < MAX_CPU_SECONDS
 
 
 @pytest.mark.parametrize("end", [")", ").", "]})", "..."])
-def test_translate_address_with_much_punctuation_is_fast(end: str) -> None:
-    begun = time.process_time()
-    [(start, stop)] = placeholder_ranges("http://a/(b)" + end * (200_000 // len(end)))
+def test_placeholder_ranges_address_with_much_punctuation_is_linear(end: str) -> None:
+    start_time = time.process_time()
+    [(start, stop)] = placeholder_ranges("http://a/(b)" + end * (800_000 // len(end)))
     assert (start, stop) == (0, len("http://a/(b)"))
-    assert time.process_time() - begun < 2
+    assert time.process_time() - start_time < MAX_CPU_SECONDS
 
 
-@pytest.mark.parametrize("lost", ["", "{"])
-def test_translate_many_placeholders_is_fast(lost: str) -> None:
-    text = "word " + " ".join(f"{{{number}}}" for number in range(8_000))
-    begun = time.process_time()
-    result = translated(text, each(lambda part: TranslatedText(part.replace(lost, "") if lost else part)))
+@pytest.mark.parametrize("removed", ["", "{"])
+def test_translate_many_placeholders_is_linear(removed: str) -> None:
+    text = "word " + " ".join(f"{{{number}}}" for number in range(16_000))
+    start_time = time.process_time()
+    result = translate_text(text, per_text(lambda gap: TranslatedText(gap.replace(removed, "") if removed else gap)))
     assert result == text
-    assert time.process_time() - begun < 10
+    assert time.process_time() - start_time < MAX_CPU_SECONDS

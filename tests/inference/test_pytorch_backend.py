@@ -1,4 +1,4 @@
-"""The PyTorch engine on a small trained model: splitting, batching, prefixes, scores, streaming."""
+"""The PyTorch backend on a small trained model: splitting, batching, prefixes, scores, streaming."""
 
 from pathlib import Path
 
@@ -20,12 +20,14 @@ def engine(quick_model: Path) -> Translator:
 
 def test_translate_is_independent_of_batch(engine: Translator) -> None:
     engine.model_folder.translation_model.double()
-    together = engine.translate(SENTENCES)
+    batched = engine.translate(SENTENCES)
     small = GenerationConfig(**{**engine.model_folder.config.generation.model_dump(), "max_batch_tokens": 1})
     alone = engine.translate(SENTENCES, small)
     engine.model_folder.translation_model.float()
-    assert [each.text for each in together] == [each.text for each in alone]
-    assert [each.score for each in together] == pytest.approx([each.score for each in alone], abs=1e-9)
+    assert [translation.text for translation in batched] == [translation.text for translation in alone]
+    assert [translation.score for translation in batched] == pytest.approx(
+        [translation.score for translation in alone], abs=1e-9
+    )
 
 
 def test_translate_empty_text_is_empty(engine: Translator) -> None:
@@ -38,16 +40,16 @@ def test_translate_empty_text_is_empty(engine: Translator) -> None:
 def test_translate_long_text_is_split_and_joined(engine: Translator) -> None:
     sentences = ["The dog is tired.", "I am a student."] * 20
     text = "\n\n".join(sentences)
-    (whole,) = engine.translate([text])
-    parts = engine.translate(sentences)
-    assert whole.segments == 40
-    assert whole.text == "\n\n".join(part.text for part in parts)
+    (translation,) = engine.translate([text])
+    sentence_translations = engine.translate(sentences)
+    assert translation.segments == 40
+    assert translation.text == "\n\n".join(sentence.text for sentence in sentence_translations)
 
 
 def test_translate_overlong_word_is_split(engine: Translator) -> None:
     (translation,) = engine.translate(["x" * 10_000])
-    longest = engine.model_folder.config.max_source_length
-    assert translation.segments >= 10_000 / longest
+    max_length = engine.model_folder.config.max_source_length
+    assert translation.segments >= 10_000 / max_length
 
 
 def test_translate_prefix_is_kept(engine: Translator) -> None:
@@ -61,12 +63,12 @@ def test_score_matches_search(engine: Translator) -> None:
     search = GenerationConfig(beam_size=6, n_best=6, max_length_offset=2)
     (translation,) = engine.translate(["The dog is tired."], search, ["Le chien"])
     compared = 0
-    for found in translation.alternatives:
-        (scored,) = engine.score([translation.source], [found.text])
-        if scored.tokens == found.tokens:  # the same text may be spelled in other pieces
-            written = len(found.token_log_probabilities)  # an incomplete one has no end
-            expected = pytest.approx(scored.token_log_probabilities[:written], abs=1e-9)
-            assert found.token_log_probabilities == expected
+    for alternative in translation.alternatives:
+        (scored,) = engine.score([translation.source], [alternative.text])
+        if scored.tokens == alternative.tokens:  # the same text may have another tokenization
+            length = len(alternative.token_log_probabilities)  # without END if incomplete
+            expected = pytest.approx(scored.token_log_probabilities[:length], abs=1e-9)
+            assert alternative.token_log_probabilities == expected
             compared += 1
     engine.model_folder.translation_model.float()
     assert compared
@@ -82,8 +84,8 @@ def test_score_matches_hand_computation(engine: Translator) -> None:
 def test_stream_matches_greedy_translation(engine: Translator) -> None:
     greedy = GenerationConfig(beam_size=1)
     for text in SENTENCES:
-        parts = list(engine.stream(text, greedy))
-        assert "".join(parts) == engine.translate([text], greedy)[0].text
+        chunks = list(engine.stream(text, greedy))
+        assert "".join(chunks) == engine.translate([text], greedy)[0].text
 
 
 def test_translate_truncated_output_is_not_complete(engine: Translator) -> None:
@@ -97,34 +99,34 @@ def test_translate_truncated_output_is_not_complete(engine: Translator) -> None:
 
 def test_translate_lines_keeps_order(engine: Translator) -> None:
     lines = [SENTENCES[i % len(SENTENCES)] for i in range(40)]
-    found = list(translate_lines(engine, iter(lines), GenerationConfig(beam_size=1)))
-    assert [each.source for each in found] == lines
+    translations = list(translate_lines(engine, iter(lines), GenerationConfig(beam_size=1)))
+    assert [translation.source for translation in translations] == lines
 
 
 def test_translate_lines_failing_input_raises(engine: Translator) -> None:
     def lines():  # type: ignore[no-untyped-def]
         yield "I am a student."
-        raise OSError("the cable was pulled")
+        raise OSError("input failed")
 
-    found = translate_lines(engine, lines(), GenerationConfig(beam_size=1))
-    assert next(found).source == "I am a student."
-    with pytest.raises(OSError, match="cable"):
-        next(found)
+    translations = translate_lines(engine, lines(), GenerationConfig(beam_size=1))
+    assert next(translations).source == "I am a student."
+    with pytest.raises(OSError, match="input failed"):
+        next(translations)
 
 
 def test_translate_splits_sentences(engine: Translator) -> None:
-    """A model that learned from single sentences would drop the second of two."""
+    """A model trained on single sentences would drop the second of two."""
     text = "  The dog is tired. I am a student.\n"
-    (whole,) = engine.translate([text])
+    (translation,) = engine.translate([text])
     first, second = engine.translate(["The dog is tired.", "I am a student."])
-    assert whole.text == f"  {first.text} {second.text}\n"
+    assert translation.text == f"  {first.text} {second.text}\n"
 
 
 def test_translate_control_characters_are_ignored(engine: Translator) -> None:
     clean, *stray = engine.translate(
         ["The dog is tired.", "\ufeffThe dog is tired.", "The\tdog  is tired.", "The dog\nis tired\x00."]
     )
-    assert {each.text for each in stray[:2]} == {clean.text}
+    assert {translation.text for translation in stray[:2]} == {clean.text}
     assert engine.score(["The dog"], ["Le  chien "]) == engine.score(["The dog"], ["Le chien"])
 
 

@@ -1,4 +1,4 @@
-"""A glossary in the engines: every term is there, whatever the model would say; the rest stays as it is."""
+"""Glossaries: every term is in the translation, whatever the model prefers; other sentences do not change."""
 
 from pathlib import Path
 
@@ -34,59 +34,65 @@ def engine(request: pytest.FixtureRequest, quick_model: Path) -> Translator:
 @pytest.mark.parametrize("beam", [1, 3])
 def test_glossary_every_mode_contains_all_terms(engine: Translator, mode: str, beam: int) -> None:
     search = GenerationConfig.from_settings({"beam_size": beam, "n_best": beam, "glossary_mode": mode, **SHORT})
-    free = engine.translate(TEXTS, search)
-    found = engine.translate(TEXTS, search, glossary=GLOSSARY)
+    unconstrained = engine.translate(TEXTS, search)
+    translations = engine.translate(TEXTS, search, glossary=GLOSSARY)
     glossary = Glossary.from_mapping(GLOSSARY)
-    for text, plain, translation in zip(TEXTS, free, found, strict=True):
+    for text, plain, translation in zip(TEXTS, unconstrained, translations, strict=True):
         assert translation.source == text
         assert not translation.missing_terms
         for alternative in translation.alternatives:
             assert not find_missing_terms(alternative.text, glossary.find_terms(text))
         if not glossary.find_terms(text):
             assert translation == plain
-    assert any(find_missing_terms(each.text, glossary.find_terms(each.source)) for each in free)
+    assert any(
+        find_missing_terms(translation.text, glossary.find_terms(translation.source)) for translation in unconstrained
+    )
 
 
 def test_glossary_score_equals_forced_decoding(engine: Translator) -> None:
     text = "The dog is tired."
-    pieces = engine.model_folder.tokenizer.target.vocabulary.tokens
+    vocabulary = engine.model_folder.tokenizer.target.vocabulary.tokens
     for mode in ("constrained", "split"):
         search = GenerationConfig.from_settings({"glossary_mode": mode, **SHORT})
-        (found,) = engine.translate([text], search, details=True, glossary=GLOSSARY)
-        best = found.alternatives[0]
-        [gained] = engine.backend.score([engine._encode_source(text, search)], [[*map(pieces.index, best.tokens)]])
-        assert best.token_log_probabilities == pytest.approx(gained[: len(best.token_log_probabilities)], abs=2e-3)
+        (translation,) = engine.translate([text], search, details=True, glossary=GLOSSARY)
+        best = translation.alternatives[0]
+        [log_probabilities] = engine.backend.score(
+            [engine._encode_source(text, search)], [[*map(vocabulary.index, best.tokens)]]
+        )
+        assert best.token_log_probabilities == pytest.approx(
+            log_probabilities[: len(best.token_log_probabilities)], abs=2e-3
+        )
         assert best.alignment
 
 
 def test_glossary_satisfied_terms_change_nothing(engine: Translator) -> None:
     search = GenerationConfig.from_settings(SHORT)
-    (free,) = engine.translate(["The dog is tired."], search)
-    word = next(word for word in free.text.split() if word.isalpha())
-    (found,) = engine.translate(["The dog is tired."], search, glossary={"dog": word})
-    assert found == free
+    (unconstrained,) = engine.translate(["The dog is tired."], search)
+    word = next(word for word in unconstrained.text.split() if word.isalpha())
+    (translation,) = engine.translate(["The dog is tired."], search, glossary={"dog": word})
+    assert translation == unconstrained
 
 
 def test_glossary_with_prefix_keeps_both(engine: Translator) -> None:
     search = GenerationConfig.from_settings(SHORT)
-    (found,) = engine.translate(["The dog is tired."], search, ["Le chat"], glossary={"dog": "caniche"})
-    assert found.text.startswith("Le chat")
-    assert "caniche" in found.text.split() or found.missing_terms == ("caniche",)
+    (translation,) = engine.translate(["The dog is tired."], search, ["Le chat"], glossary={"dog": "caniche"})
+    assert translation.text.startswith("Le chat")
+    assert "caniche" in translation.text.split() or translation.missing_terms == ("caniche",)
 
 
 def test_glossary_term_beyond_max_length_is_reported_missing(engine: Translator) -> None:
-    """With a prefix nothing is put together from parts, and the longest length leaves no room."""
+    """With a prefix, the gaps are not translated separately, and the maximum length leaves no room."""
     search = GenerationConfig(max_length_offset=1)
-    long = " ".join(["caniche"] * 30)
-    (found,) = engine.translate(["The dog."], search, ["Le"], glossary={"dog": long})
-    assert found.missing_terms == (long,)
-    assert not found.complete
+    long_term = " ".join(["caniche"] * 30)
+    (translation,) = engine.translate(["The dog."], search, ["Le"], glossary={"dog": long_term})
+    assert translation.missing_terms == (long_term,)
+    assert not translation.complete
 
 
 def test_glossary_sampling_contains_terms(engine: Translator) -> None:
     search = GenerationConfig(method="sample", seed=3, max_length_offset=20)
-    found = engine.translate(TEXTS, search, glossary=GLOSSARY)
-    assert not any(each.missing_terms for each in found)
+    translations = engine.translate(TEXTS, search, glossary=GLOSSARY)
+    assert not any(translation.missing_terms for translation in translations)
     with pytest.raises(HeedfulError, match="sampling does not support"):
         engine.translate(TEXTS, GenerationConfig(method="sample", glossary_mode="constrained"), glossary=GLOSSARY)
 
@@ -98,7 +104,7 @@ def test_glossary_inline_mode_without_training_raises(engine: Translator) -> Non
 
 def test_spell_term_returns_forms_with_and_without_space(engine: Translator) -> None:
     tokenizer = engine.model_folder.tokenizer.target
-    joined = build_same_word_predicate(tokenizer)
+    same_word = build_same_word_predicate(tokenizer)
     for text in ("chien", "maison rouge", "猫", "C++", "(a)"):
         spellings = spell_term(tokenizer, [text])
         assert {tokenizer.decode(spelling) for spelling in spellings} == {text}
@@ -106,33 +112,33 @@ def test_spell_term_returns_forms_with_and_without_space(engine: Translator) -> 
     spaced, unspaced = spell_term(tokenizer, ["chien"])
     assert tokenizer.ids_to_bytes(unspaced).decode() == "chien"
     [apostrophe] = [token for token in tokenizer.encode("l'") if tokenizer.ids_to_bytes([token]).endswith(b"'")]
-    assert not joined(apostrophe, unspaced[0])
-    assert joined(spaced[-1], unspaced[0])
-    assert not joined(spaced[-1], spaced[0])
-    assert not joined(PAD, unspaced[0])
+    assert not same_word(apostrophe, unspaced[0])
+    assert same_word(spaced[-1], unspaced[0])
+    assert not same_word(spaced[-1], spaced[0])
+    assert not same_word(PAD, unspaced[0])
 
 
 def test_translate_command_applies_glossary(quick_model: Path, tmp_path: Path) -> None:
     terms = tmp_path / "terms.tsv"
-    terms.write_text("# ours\ndog\tcaniche\n", encoding="utf-8")
+    terms.write_text("# comment\ndog\tcaniche\n", encoding="utf-8")
     lines = tmp_path / "in.txt"
     lines.write_text("The dog is tired.\n\nI am a student.\n", encoding="utf-8")
     out = tmp_path / "out.txt"
-    done = run_heedful("translate", quick_model, "--glossary", terms, "-i", lines, "-o", out)
-    assert done.status == 0, done.err
-    written = out.read_text(encoding="utf-8").split("\n")
-    assert len(written) == 4
-    assert "caniche" in written[0]
-    done = run_heedful("translate", quick_model, "The dog.", "--glossary", terms, "--glossary-mode", "split")
-    assert "caniche" in done.out
+    result = run_heedful("translate", quick_model, "--glossary", terms, "-i", lines, "-o", out)
+    assert result.status == 0, result.err
+    lines_out = out.read_text(encoding="utf-8").split("\n")
+    assert len(lines_out) == 4
+    assert "caniche" in lines_out[0]
+    result = run_heedful("translate", quick_model, "The dog.", "--glossary", terms, "--glossary-mode", "split")
+    assert "caniche" in result.out
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("The dog is tired.\tLe chien est fatigué.\n", encoding="utf-8")
-    done = run_heedful("evaluate", quick_model, pairs, "--glossary", terms)
-    assert "terms 1 of 1   in the references 0" in done.out
+    result = run_heedful("evaluate", quick_model, pairs, "--glossary", terms)
+    assert "terms 1 of 1   in the references 0" in result.out
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["--glossary", "missing.tsv"], "missing.tsv"),
         (["--glossary-mode", "split"], "--glossary-mode requires a glossary"),
@@ -142,11 +148,11 @@ def test_translate_command_applies_glossary(quick_model: Path, tmp_path: Path) -
     ],
 )
 def test_translate_command_invalid_glossary_options_raise(
-    quick_model: Path, tmp_path: Path, words: list[str], problem: str
+    quick_model: Path, tmp_path: Path, args: list[str], problem: str
 ) -> None:
     terms = tmp_path / "terms.tsv"
     terms.write_text("dog\tcaniche\n", encoding="utf-8")
-    given = [str(terms) if word == "TERMS" else word for word in words]
-    done = run_heedful("translate", quick_model, "The dog.", *given)
-    assert done.status != 0
-    assert problem in done.err
+    resolved_args = [str(terms) if arg == "TERMS" else arg for arg in args]
+    result = run_heedful("translate", quick_model, "The dog.", *resolved_args)
+    assert result.status != 0
+    assert problem in result.err

@@ -1,4 +1,4 @@
-"""Models of plain text, from the command line: trained, taken up again, at work, and what they refuse."""
+"""Language models on the command line: training, initialization from one, generation, blanks, invalid commands."""
 
 import json
 import math
@@ -37,8 +37,8 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def language(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("language") / "model"
+def causal_lm(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("causal_lm") / "model"
     result = run_heedful("train", "--task", "causal_lm", texts, "-o", folder, *SETTINGS)
     assert result.status == 0, result.err
     assert f"try it: heedful generate {folder}" in result.out
@@ -46,95 +46,96 @@ def language(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def masked(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("masked") / "model"
+def masked_lm(texts: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("masked_lm") / "model"
     result = run_heedful("train", "--task", "masked_lm", texts, "-o", folder, *SETTINGS)
     assert result.status == 0, result.err
     assert "accuracy" in result.err
     return folder
 
 
-def test_generate_continues_prompt(language: Path) -> None:
-    call = ["generate", language, "The animal", "-n", "3", "--seed", "5", "--top-k", "5", "--temperature", "0.7"]
-    result = run_heedful(*call)
+def test_generate_continues_prompt(causal_lm: Path) -> None:
+    args = ["generate", causal_lm, "The animal", "-n", "3", "--seed", "5", "--top-k", "5", "--temperature", "0.7"]
+    result = run_heedful(*args)
     assert result.status == 0, result.err
     lines = result.out.splitlines()
     assert len(lines) == 3
     assert all(line.startswith("The animal") for line in lines)
-    assert run_heedful(*call).out == result.out
-    known = {word for pair in generate_pairs(3000) for word in pair.source.replace(".", " .").split()}
-    written = [word for line in lines for word in line.replace(".", " .").split()]
-    assert sum(word in known for word in written) > 0.6 * len(written)
+    assert run_heedful(*args).out == result.out
+    vocabulary = {word for pair in generate_pairs(3000) for word in pair.source.replace(".", " .").split()}
+    generated_words = [word for line in lines for word in line.replace(".", " .").split()]
+    assert sum(word in vocabulary for word in generated_words) > 0.6 * len(generated_words)
 
 
-def test_fill_predicts_blanks(masked: Path) -> None:
-    result = run_heedful("fill", masked, "The __ is tired. __", "--top", "3")
+def test_fill_predicts_blanks(masked_lm: Path) -> None:
+    result = run_heedful("fill", masked_lm, "The __ is tired. __", "--top", "3")
     assert result.status == 0, result.err
     rows = [line.split("\t") for line in result.out.splitlines()]
     assert [row[0] for row in rows] == ["1", "1", "1", "2", "2", "2"]
-    chances = [float(row[1]) for row in rows]
-    assert chances[0] >= chances[1] >= chances[2] > 0
+    probabilities = [float(row[1]) for row in rows]
+    assert probabilities[0] >= probabilities[1] >= probabilities[2] > 0
 
 
-def test_evaluate_language_model_reports_unigram_baseline(language: Path, masked: Path, tmp_path: Path) -> None:
-    others = tmp_path / "others.txt"
-    others.write_text("".join(f"{pair.source}\n" for pair in generate_pairs(300, seed=7)), encoding="utf-8")
-    for model, what in ((language, "subwords"), (masked, "masked subwords")):
-        result = run_heedful("evaluate", model, others)
+def test_evaluate_language_model_reports_unigram_baseline(causal_lm: Path, masked_lm: Path, tmp_path: Path) -> None:
+    other_texts = tmp_path / "others.txt"
+    other_texts.write_text("".join(f"{pair.source}\n" for pair in generate_pairs(300, seed=7)), encoding="utf-8")
+    for model, unit in ((causal_lm, "subwords"), (masked_lm, "masked subwords")):
+        result = run_heedful("evaluate", model, other_texts)
         assert result.status == 0, result.err
-        head, loss, found, chance = result.out.splitlines()
-        assert head.startswith("300 lines")
-        assert head.endswith(what)
-        assert float(found.split()[1].rstrip("%")) > 2 * float(chance.split()[1].rstrip("%")) > 0
-        assert float(loss.split()[3]) < float(chance.split("perplexity ")[1].split()[0])
+        summary, loss, accuracy, unigram = result.out.splitlines()
+        assert summary.startswith("300 lines")
+        assert summary.endswith(unit)
+        assert float(accuracy.split()[1].rstrip("%")) > 2 * float(unigram.split()[1].rstrip("%")) > 0
+        assert float(loss.split()[3]) < float(unigram.split("perplexity ")[1].split()[0])
 
 
-def test_unigram_baseline_matches_hand_computation(masked: Path) -> None:
-    """All three pieces of a language model's only line: END once, and the word twice."""
-    config = ModelFolder.load(masked).config.model.model_copy(update={"architecture": "causal_lm"})
-    bundle = ModelFolder.load(masked)
-    [word] = bundle.tokenizer.target.encode("The")
-    text = bundle.tokenizer.target.decode([word, word])
-    assert bundle.tokenizer.target.encode(text) == [word, word]
-    found = score_language_model(new_model(config).eval(), bundle.tokenizer, [Pair(text, text)])
-    assert found.subwords == 3
-    assert found.unigram_accuracy == pytest.approx(2 / 3)
-    assert found.unigram_loss == pytest.approx(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
+def test_unigram_baseline_matches_hand_computation(masked_lm: Path) -> None:
+    """A text of three subwords: a word twice, and END."""
+    config = ModelFolder.load(masked_lm).config.model.model_copy(update={"architecture": "causal_lm"})
+    model_folder = ModelFolder.load(masked_lm)
+    [word] = model_folder.tokenizer.target.encode("The")
+    text = model_folder.tokenizer.target.decode([word, word])
+    assert model_folder.tokenizer.target.encode(text) == [word, word]
+    score = score_language_model(new_model(config).eval(), model_folder.tokenizer, [Pair(text, text)])
+    assert score.subwords == 3
+    assert score.unigram_accuracy == pytest.approx(2 / 3)
+    assert score.unigram_loss == pytest.approx(-(2 / 3) * math.log(2 / 3) - (1 / 3) * math.log(1 / 3))
 
 
 @pytest.mark.parametrize(("text", "blanks"), [("The __ is tired.", 1), ("__", 1), ("a ___b__ c", 2), ("no blank", 0)])
-def test_encode_blanks_gives_one_mask_per_blank(masked: Path, text: str, blanks: int) -> None:
-    bundle = ModelFolder.load(masked)
-    ids = encode_blanks(bundle, text)
+def test_encode_blanks_gives_one_mask_per_blank(masked_lm: Path, text: str, blanks: int) -> None:
+    model_folder = ModelFolder.load(masked_lm)
+    ids = encode_blanks(model_folder, text)
     assert ids.count(MASK) == blanks
     if text.startswith("The"):
-        whole = bundle.tokenizer.source.encode("The is tired.")
-        assert [i for i in ids if i != MASK] == whole
+        expected = model_folder.tokenizer.source.encode("The is tired.")
+        assert [i for i in ids if i != MASK] == expected
 
 
 @pytest.mark.parametrize(
-    ("family", "text", "kind"), [("causal_lm", "The animal", "decoder"), ("masked_lm", "The __ is tired.", "encoder")]
+    ("architecture", "text", "kind"),
+    [("causal_lm", "The animal", "decoder"), ("masked_lm", "The __ is tired.", "encoder")],
 )
 def test_inspect_and_explain_support_language_models(
-    family: str, text: str, kind: str, language: Path, masked: Path, tmp_path: Path
+    architecture: str, text: str, kind: str, causal_lm: Path, masked_lm: Path, tmp_path: Path
 ) -> None:
-    folder = {"causal_lm": language, "masked_lm": masked}[family]
-    drawn = run_heedful("inspect", folder, text, "-o", tmp_path / "pictures", "--format", "png", "--layer", "1")
-    assert drawn.status == 0, drawn.err
+    folder = {"causal_lm": causal_lm, "masked_lm": masked_lm}[architecture]
+    inspection = run_heedful("inspect", folder, text, "-o", tmp_path / "pictures", "--format", "png", "--layer", "1")
+    assert inspection.status == 0, inspection.err
     names = {path.name for path in (tmp_path / "pictures").iterdir()}
     assert {f"{kind}-layer-1.png", "weights-layer-1.json"} <= names
     assert not [name for name in names if "cross" in name or "rollout" in name]
-    word = "animal" if family == "causal_lm" else "__"
-    told = run_heedful("explain", folder, text, "--layer", "1", "--head", "2", "--word", word, "--json")
-    assert told.status == 0, told.err
-    values = json.loads(told.out)["values"]
+    word = "animal" if architecture == "causal_lm" else "__"
+    explanation = run_heedful("explain", folder, text, "--layer", "1", "--head", "2", "--word", word, "--json")
+    assert explanation.status == 0, explanation.err
+    values = json.loads(explanation.out)["values"]
     assert (values["kind"], values["layer"], values["head"]) == (kind, 1, 2)
     assert values["row_subwords"][values["row"] - 1].strip("▁") == word
     assert sum(values["weights"]) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["translate", "LANGUAGE", "a"], "this is a language model, which does not translate"),
         (["translate", "MASKED", "a"], "this is a masked language model"),
@@ -154,28 +155,28 @@ def test_inspect_and_explain_support_language_models(
     ],
 )
 def test_language_model_invalid_command_raises(
-    words: list[str], problem: str, language: Path, masked: Path, texts: Path
+    args: list[str], problem: str, causal_lm: Path, masked_lm: Path, texts: Path
 ) -> None:
-    places = {"LANGUAGE": language, "MASKED": masked, "TEXTS": texts}
-    result = run_heedful(*(places.get(word, word) for word in words))
+    paths = {"LANGUAGE": causal_lm, "MASKED": masked_lm, "TEXTS": texts}
+    result = run_heedful(*(paths.get(arg, arg) for arg in args))
     assert result.status != 0
     assert problem in result.err
     assert "Traceback" not in result.err
 
 
-def test_train_init_encoder_from_masked_lm_copies_encoder(masked: Path, grammar_pairs: Path, tmp_path: Path) -> None:
-    words = ["train", grammar_pairs, "-o", tmp_path / "m", *SETTINGS, "--set", f"training.init_encoder_from={masked}"]
-    result = run_heedful(*words, "--set", "training.max_updates=1", "--set", "training.learning_rate=1e-9")
+def test_train_init_encoder_from_masked_lm_copies_encoder(masked_lm: Path, grammar_pairs: Path, tmp_path: Path) -> None:
+    args = ["train", grammar_pairs, "-o", tmp_path / "m", *SETTINGS, "--set", f"training.init_encoder_from={masked_lm}"]
+    result = run_heedful(*args, "--set", "training.max_updates=1", "--set", "training.learning_rate=1e-9")
     assert result.status == 0, result.err
     assert "parameters from" in result.err
-    told = next(line for line in result.err.splitlines() if "; overrides: " in line)
-    assert "model." not in told  # the shape of the encoder is not what the user said
-    ours, theirs = ModelFolder.load(tmp_path / "m"), ModelFolder.load(masked)
+    overrides = next(line for line in result.err.splitlines() if "; overrides: " in line)
+    assert "model." not in overrides  # the shape of the encoder is not an override of the user
+    ours, theirs = ModelFolder.load(tmp_path / "m"), ModelFolder.load(masked_lm)
     assert ours.tokenizer.source.vocabulary == theirs.tokenizer.source.vocabulary
     for name, weight in theirs.model.encoder.named_parameters():  # type: ignore[union-attr, operator]
-        found = dict(ours.translation_model.encoder.named_parameters())[name]  # type: ignore[union-attr, operator]
-        torch.testing.assert_close(found, weight, rtol=0, atol=1e-6)
-    wrong = run_heedful(*words[:3], tmp_path / "n", *words[4:], "--set", "model.d_model=16", "--set", "model.heads=2")
+        copied_weight = dict(ours.translation_model.encoder.named_parameters())[name]  # type: ignore[union-attr, operator]
+        torch.testing.assert_close(copied_weight, weight, rtol=0, atol=1e-6)
+    wrong = run_heedful(*args[:3], tmp_path / "n", *args[4:], "--set", "model.d_model=16", "--set", "model.heads=2")
     assert wrong.status == 1
     assert "they are taken from the encoder" in wrong.err
     other = run_heedful(

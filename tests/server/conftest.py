@@ -18,7 +18,7 @@ def engine(quick_model: Path) -> Translator:
 
 @pytest.fixture(scope="session")
 def address(quick_model: Path) -> Iterator[str]:
-    """A real server's address."""
+    """The address of a real server."""
     with serve_process(quick_model, "--engine", "pytorch", "--device", "cpu") as process:
         yield process.address
         assert "ERROR" not in process.output, process.output

@@ -1,4 +1,4 @@
-"""A translator for tests: it upper-cases words, at a pace and with failures that the test controls."""
+"""A translator for tests: it upper-cases words, with delays and failures that the test controls."""
 
 import threading
 import time
@@ -10,6 +10,7 @@ from heedful.data.glossary import Glossary
 from heedful.generation.config import GenerationConfig
 from heedful.inference.translation import Alternative, TokenAlternative, Translation
 from heedful.tokenization.sentence_splitter import TextSegment, split_sentences
+from tests.server.server_process import SECONDS
 
 
 class FakeTranslator:
@@ -46,7 +47,7 @@ class FakeTranslator:
         self.batches.append(list(segments))
         self.generation_configs.append(generation_config)
         time.sleep(self.seconds)
-        assert self.gate.wait(10)
+        assert self.gate.wait(SECONDS)
         if any("poison" in text for text in segments):
             raise ZeroDivisionError("poison")
         return [
@@ -60,7 +61,7 @@ class FakeTranslator:
 
     def stream(self, text: str, generation_config: GenerationConfig | None = None, prefix: str = "") -> Iterator[str]:
         for word in text.split(" "):
-            assert self.gate.wait(10)
+            assert self.gate.wait(SECONDS)
             time.sleep(self.seconds)
             if word == "poison":
                 raise ZeroDivisionError(word)
@@ -79,7 +80,7 @@ class FakeTranslator:
 
 
 def _new_alternative(text: str, rank: int) -> Alternative:
-    words = tuple(text.upper().split())
-    scores = tuple([-1.0 - rank] * (len(words) + 1))
-    links = tuple((index, index) for index in range(len(words)))
-    return Alternative(text.upper() + "'" * rank, -1.0 - rank, sum(scores), words, scores, links, len(scores))
+    tokens = tuple(text.upper().split())
+    scores = tuple([-1.0 - rank] * (len(tokens) + 1))
+    links = tuple((index, index) for index in range(len(tokens)))
+    return Alternative(text.upper() + "'" * rank, -1.0 - rank, sum(scores), tokens, scores, links, len(scores))

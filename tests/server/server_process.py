@@ -1,4 +1,4 @@
-"""Servers for tests: the real command as a process, or an app with a fake translator in a thread."""
+"""Servers for tests: the real command in a process, or an app in a thread; and a client for both."""
 
 import http.client
 import json
@@ -23,11 +23,12 @@ from heedful.server.config import ServerConfig
 from heedful.server.model_registry import ModelRegistry, ServedDirection, ServedLanguageModel
 from heedful.server.state import ServerState
 
-SECONDS = 60
+SECONDS = 120
+"""How long to wait for a server; on an idle machine everything takes a few seconds."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """A response that has been read."""
 
     status: int
@@ -54,47 +55,49 @@ def ask(
     method: str = "",
     form: Mapping[str, Any] | Sequence[tuple[str, str]] | None = None,
     headers: Mapping[str, str] | None = None,
-) -> Answer:
+) -> Response:
     """Send one request: ``body`` as JSON (bytes unchanged), or ``form``, or neither."""
-    sent = {**(headers or {})}
+    request_headers = {**(headers or {})}
     content: bytes | None = body if isinstance(body, bytes) else None
     if form is not None:
         content = urlencode(form, doseq=True).encode()
-        sent.setdefault("Content-Type", "application/x-www-form-urlencoded")
+        request_headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
     elif body is not None and content is None:
         content = json.dumps(body).encode()
-        sent.setdefault("Content-Type", "application/json")
+        request_headers.setdefault("Content-Type", "application/json")
     connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=SECONDS)
     try:
-        connection.request(method or ("GET" if content is None else "POST"), path, content, sent)
+        connection.request(method or ("GET" if content is None else "POST"), path, content, request_headers)
         response = connection.getresponse()
-        names = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, names, response.read())
+        response_headers = {name.lower(): value for name, value in response.getheaders()}
+        return Response(response.status, response_headers, response.read())
     finally:
         connection.close()
 
 
 def multipart(fields: Mapping[str, str], file: tuple[str, bytes] | None = None) -> tuple[bytes, str]:
     """Build a multipart body and its content type."""
-    parts = [f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()]
+    sections = [
+        f'Content-Disposition: form-data; name="{name}"\r\n\r\n{value}'.encode() for name, value in fields.items()
+    ]
     if file:
-        head = f'Content-Disposition: form-data; name="file"; filename="{file[0]}"\r\n\r\n'
-        parts.append(head.encode() + file[1])
-    body = b"".join(b"--border\r\n" + part + b"\r\n" for part in parts) + b"--border--\r\n"
+        disposition = f'Content-Disposition: form-data; name="file"; filename="{file[0]}"\r\n\r\n'
+        sections.append(disposition.encode() + file[1])
+    body = b"".join(b"--border\r\n" + section + b"\r\n" for section in sections) + b"--border--\r\n"
     return body, "multipart/form-data; boundary=border"
 
 
-def wait_until(condition: Any, seconds: float = 20.0) -> None:
+def wait_until(condition: Any, seconds: float = SECONDS) -> None:
     """Wait until another thread or process makes a condition true."""
-    ends = time.monotonic() + seconds
+    deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < ends, "timed out"
+        assert time.monotonic() < deadline, "timed out"
         time.sleep(0.01)
 
 
 @dataclass(frozen=True)
-class Running:
-    """A server in a thread, open to inspection."""
+class RunningServer:
+    """A server in a thread, with its state."""
 
     address: str
     state: ServerState
@@ -106,44 +109,44 @@ class Running:
 
 @contextmanager
 def served(
-    *engines: Any, folder: Path = Path("fake"), plain: Sequence[ServedLanguageModel] = (), **settings: Any
-) -> Iterator[Running]:
+    *engines: Any, folder: Path = Path("fake"), language_models: Sequence[ServedLanguageModel] = (), **settings: Any
+) -> Iterator[RunningServer]:
     """Serve these translators and language models in a thread."""
-    config = ServerConfig(**{"workers": 1, **settings})
+    config = ServerConfig(**{"workers": 1, "request_timeout_seconds": 10 * SECONDS, **settings})
     directions = []
     for engine in engines:
         assert engine.model_folder.config.languages
         source, target = engine.model_folder.config.languages
         directions.append(ServedDirection(source, target, folder, Batcher(engine, config)))
-    with running_server(ModelRegistry(directions, plain), config) as running:
+    with serve_registry(ModelRegistry(directions, language_models), config) as running:
         yield running
 
 
 @contextmanager
-def running_server(directions: ModelRegistry, config: ServerConfig) -> Iterator[Running]:
+def serve_registry(directions: ModelRegistry, config: ServerConfig) -> Iterator[RunningServer]:
     """Serve the models of a registry in a thread."""
     app = create_app(directions, config)
     server = create_server(app, Reporter(quiet=True))
-    listening = socket.create_server(("127.0.0.1", 0))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    listener = socket.create_server(("127.0.0.1", 0))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
-    running = Running(f"http://127.0.0.1:{listening.getsockname()[1]}", app.state.server)
+    running = RunningServer(f"http://127.0.0.1:{listener.getsockname()[1]}", app.state.server)
     try:
         wait_until(lambda: running.state.phase == "ready")
         yield running
     finally:
         server.should_exit = True
         thread.join(SECONDS)
-        listening.close()
+        listener.close()
     assert not thread.is_alive()
 
 
 class ServeProcess:
     """``heedful serve`` with a real model."""
 
-    def __init__(self, *words: str | Path) -> None:
+    def __init__(self, *args: str | Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "heedful", "serve", *map(str, words)],
+            [sys.executable, "-m", "heedful", "serve", *map(str, args)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -165,12 +168,12 @@ class ServeProcess:
     def address(self) -> str:
         """Its address, once it is ready."""
         wait_until(lambda: "serving on" in self.output or self.process.poll() is not None, SECONDS)
-        result = re.search(r"serving on (http://\S+?);", self.output)
-        assert result, self.output
-        wait_until(lambda: _ready(result[1]), SECONDS)
-        return result[1]
+        match = re.search(r"serving on (http://\S+?);", self.output)
+        assert match, self.output
+        wait_until(lambda: is_ready(match[1]), SECONDS)
+        return match[1]
 
-    def end(self, number: int) -> int:
+    def stop(self, number: int) -> int:
         """Send a signal and return the exit status."""
         self.process.send_signal(number)
         return self.process.wait(SECONDS)
@@ -186,7 +189,7 @@ class ServeProcess:
         assert "Traceback" not in self.output, self.output
 
 
-def _ready(address: str) -> bool:
+def is_ready(address: str) -> bool:
     try:
         return ask(address, "/ready").status == 200
     except OSError:
@@ -194,9 +197,9 @@ def _ready(address: str) -> bool:
 
 
 @contextmanager
-def serve_process(*words: str | Path) -> Iterator[ServeProcess]:
+def serve_process(*args: str | Path) -> Iterator[ServeProcess]:
     """Start a real server on a free port."""
-    process = ServeProcess(*words, "--port", "0")
+    process = ServeProcess(*args, "--port", "0", "--set", f"server.request_timeout_seconds={10 * SECONDS}")
     try:
         yield process
     finally:

@@ -1,4 +1,4 @@
-"""Clients that are slow, silent, deaf or too many, on raw sockets; what is decided before a body comes."""
+"""Raw sockets: clients that send slowly or nothing, do not read, or are too many; rejections before the body."""
 
 import http.client
 import socket
@@ -8,22 +8,26 @@ from contextlib import contextmanager
 
 import pytest
 
+from heedful.server.middleware import MAX_DISCARD_FACTOR
 from tests.server.fake_translators import FakeTranslator
-from tests.server.server_process import Running, ask, served, wait_until
+from tests.server.server_process import SECONDS, RunningServer, ask, served, wait_until
 
-HEAD = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH_REQUEST = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 KEY = "s3cret-key"
+
+TIMEOUT = 2.0
+"""A timeout of the server that a busy machine does not reach between two calls of a test."""
 
 
 @contextmanager
-def connected(running: Running) -> Iterator[socket.socket]:
+def connect(running: RunningServer) -> Iterator[socket.socket]:
     host, port = running.address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
         yield connection
 
 
-def all_from(connection: socket.socket) -> bytes:
-    """What comes until the server hangs up."""
+def read_all(connection: socket.socket) -> bytes:
+    """All bytes until the server closes the connection."""
     result = b""
     try:
         while chunk := connection.recv(65_536):
@@ -33,33 +37,34 @@ def all_from(connection: socket.socket) -> bytes:
     return result
 
 
-def post(path: str, length: int, *headers: str) -> bytes:
+def request_header(path: str, length: int, *headers: str) -> bytes:
     lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {length}", *headers, "", ""]
     return "\r\n".join(lines).encode()
 
 
-def first_line(connection: socket.socket) -> bytes:
+def read_status_line(connection: socket.socket) -> bytes:
     return connection.recv(65_536).partition(b"\r\n")[0]
 
 
-def send_on(connection: socket.socket) -> None:
-    """A body without an end, or nearly."""
-    for _ in range(1000):
+def send_endless_body(connection: socket.socket) -> None:
+    """Send a body until the server closes the connection."""
+    deadline = time.monotonic() + SECONDS
+    while time.monotonic() < deadline:
         connection.sendall(b"a" * 1000)
         time.sleep(0.02)
 
 
 class TestHeader:
     def test_header_missing_closes_connection(self) -> None:
-        with served(FakeTranslator(), header_timeout_seconds=0.3) as running, connected(running) as connection:
-            assert all_from(connection) == b""
+        with served(FakeTranslator(), header_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+            assert read_all(connection) == b""
 
     def test_header_slow_closes_connection(self) -> None:
-        with served(FakeTranslator(), header_timeout_seconds=0.5) as running, connected(running) as connection:
+        with served(FakeTranslator(), header_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
             connection.settimeout(0.02)
-            ends, result = time.monotonic() + 20, b""
+            deadline, result = time.monotonic() + SECONDS, b""
             while not result:
-                assert time.monotonic() < ends, "it may go on for ever"
+                assert time.monotonic() < deadline, "the connection stays open"
                 connection.sendall(b"G")
                 try:
                     result = connection.recv(1000)
@@ -69,56 +74,56 @@ class TestHeader:
             assert b"Connection: close" in result
 
     def test_header_of_second_request_times_out(self) -> None:
-        with served(FakeTranslator(), header_timeout_seconds=0.3) as running, connected(running) as connection:
-            connection.sendall(HEAD)
-            assert first_line(connection) == b"HTTP/1.1 200 OK"
+        with served(FakeTranslator(), header_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+            connection.sendall(HEALTH_REQUEST)
+            assert read_status_line(connection) == b"HTTP/1.1 200 OK"
             connection.sendall(b"GET /hea")
-            assert b"HTTP" not in all_from(connection)  # only the end of the first answer
+            assert b"HTTP" not in read_all(connection)  # only the rest of the first response
 
     def test_requests_in_time_share_connection(self) -> None:
-        with served(FakeTranslator(), header_timeout_seconds=0.5) as running:
-            connection = http.client.HTTPConnection(running.address.removeprefix("http://"), timeout=20)
+        with served(FakeTranslator(), header_timeout_seconds=TIMEOUT) as running:
+            connection = http.client.HTTPConnection(running.address.removeprefix("http://"), timeout=SECONDS)
             for _ in range(3):
                 connection.request("GET", "/health")
-                mine = connection.sock
+                open_socket = connection.sock
                 assert connection.getresponse().read() == b'{"status":"ok"}'
-                assert connection.sock is mine
-                time.sleep(0.3)
+                assert connection.sock is open_socket
+                time.sleep(0.4 * TIMEOUT)
             connection.close()
 
     def test_long_translation_keeps_connection(self) -> None:
-        engine = FakeTranslator(0.6)
-        with served(engine, header_timeout_seconds=0.2, body_timeout_seconds=0.2) as running:
-            answer = ask(running.address, "/translate", {"q": "slow", "source": "en", "target": "fr"})
-            assert answer.json == {"translatedText": "SLOW"}
+        engine = FakeTranslator(1.5 * TIMEOUT)
+        with served(engine, header_timeout_seconds=TIMEOUT, body_timeout_seconds=TIMEOUT) as running:
+            response = ask(running.address, "/translate", {"q": "slow", "source": "en", "target": "fr"})
+            assert response.json == {"translatedText": "SLOW"}
 
     def test_rejected_body_that_continues_closes_connection(self) -> None:
         with (
-            served(FakeTranslator(), header_timeout_seconds=0.3, api_keys=(KEY,)) as running,
-            connected(running) as connection,
+            served(FakeTranslator(), header_timeout_seconds=TIMEOUT, api_keys=(KEY,)) as running,
+            connect(running) as connection,
         ):
-            connection.sendall(post("/translate", 10**9, "Authorization: Bearer wrong"))
-            assert first_line(connection) == b"HTTP/1.1 403 Forbidden"
+            connection.sendall(request_header("/translate", 10**9, "Authorization: Bearer wrong"))
+            assert read_status_line(connection) == b"HTTP/1.1 403 Forbidden"
             with pytest.raises(ConnectionError):
-                send_on(connection)
+                send_endless_body(connection)
 
 
 class TestBody:
     def test_body_missing_returns_408(self) -> None:
-        with served(FakeTranslator(), body_timeout_seconds=0.3) as running, connected(running) as connection:
-            connection.sendall(post("/translate", 10) + b"{")
-            result = all_from(connection)
+        with served(FakeTranslator(), body_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+            connection.sendall(request_header("/translate", 10) + b"{")
+            result = read_all(connection)
             assert result.startswith(b"HTTP/1.1 408 ")
             assert b"did not arrive in time" in result
             assert running.state.in_flight == 0
 
     @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
     def test_body_of_unthrottled_path_is_not_read(self, path: str) -> None:
-        with served(FakeTranslator(), header_timeout_seconds=0.3) as running, connected(running) as connection:
-            connection.sendall(post(path, 10**12).replace(b"POST", b"GET"))
-            assert first_line(connection) == b"HTTP/1.1 200 OK"
+        with served(FakeTranslator(), header_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+            connection.sendall(request_header(path, 10**12).replace(b"POST", b"GET"))
+            assert read_status_line(connection) == b"HTTP/1.1 200 OK"
             with pytest.raises(ConnectionError):
-                send_on(connection)
+                send_endless_body(connection)
 
     def test_body_of_health_request_is_ignored(self) -> None:
         with served(FakeTranslator()) as running:
@@ -126,24 +131,24 @@ class TestBody:
 
     @pytest.mark.parametrize("chunked", [False, True])
     def test_body_far_over_limit_closes_connection(self, chunked: bool) -> None:
-        """Just so much more than the limit is thrown away; beyond it nothing is awaited."""
+        """A body slightly over the limit is read and discarded; a larger one closes the connection."""
         limit = 1000
-        border = 8 * limit  # as guard.DISCARDED says
-        kind = "Transfer-Encoding: chunked" if chunked else "Accept: */*"
-        with served(FakeTranslator(), max_body_bytes=limit, body_timeout_seconds=20) as running:
-            for size, closed in ((border, False), (border + 1, True)):
-                head = post("/translate", size, kind)
-                sent = b"a" * size
+        max_size = MAX_DISCARD_FACTOR * limit
+        header = "Transfer-Encoding: chunked" if chunked else "Accept: */*"
+        with served(FakeTranslator(), max_body_bytes=limit, body_timeout_seconds=SECONDS) as running:
+            for size, closed in ((max_size, False), (max_size + 1, True)):
+                request_head = request_header("/translate", size, header)
+                request_body = b"a" * size
                 if chunked:
-                    head = head.replace(f"Content-Length: {size}\r\n".encode(), b"")
-                    sent = b"%x\r\n%s\r\n" % (size, sent) + (b"" if closed else b"0\r\n\r\n")
-                with connected(running) as connection:
-                    connection.sendall(head if closed and not chunked else head + sent)
+                    request_head = request_head.replace(f"Content-Length: {size}\r\n".encode(), b"")
+                    request_body = b"%x\r\n%s\r\n" % (size, request_body) + (b"" if closed else b"0\r\n\r\n")
+                with connect(running) as connection:
+                    connection.sendall(request_head if closed and not chunked else request_head + request_body)
                     result = connection.recv(65_536)
                     assert result.startswith(b"HTTP/1.1 413 ")
                     assert (b"connection: close" in result.lower()) == closed
                     if closed:
-                        assert b"\r\n" not in all_from(connection)
+                        assert b"\r\n" not in read_all(connection)
 
 
 class TestKeys:
@@ -158,51 +163,51 @@ class TestKeys:
         ],
     )
     def test_wrong_key_rejected_before_body(self, path: str, header: str) -> None:
-        with served(FakeTranslator(), api_keys=(KEY,)) as running, connected(running) as connection:
-            connection.sendall(post(path, 10, header))
-            assert first_line(connection) == b"HTTP/1.1 403 Forbidden"
+        with served(FakeTranslator(), api_keys=(KEY,)) as running, connect(running) as connection:
+            connection.sendall(request_header(path, 10, header))
+            assert read_status_line(connection) == b"HTTP/1.1 403 Forbidden"
 
     @pytest.mark.parametrize(
         ("path", "header"), [("/translate", "Accept: */*"), ("/translate", f"Authorization: Bearer {KEY}")]
     )
     def test_possible_key_in_body_waits_for_body(self, path: str, header: str) -> None:
-        settings = {"api_keys": (KEY,), "body_timeout_seconds": 0.3}
-        with served(FakeTranslator(), **settings) as running, connected(running) as connection:
-            connection.sendall(post(path, 10, header))
-            assert first_line(connection) == b"HTTP/1.1 408 Request Timeout"
+        settings = {"api_keys": (KEY,), "body_timeout_seconds": TIMEOUT}
+        with served(FakeTranslator(), **settings) as running, connect(running) as connection:
+            connection.sendall(request_header(path, 10, header))
+            assert read_status_line(connection) == b"HTTP/1.1 408 Request Timeout"
 
 
 def test_too_many_connections_close_the_most_idle() -> None:
     with (
         served(FakeTranslator(), max_connections=3, header_timeout_seconds=60) as running,
-        connected(running) as first,
-        connected(running) as second,
-        connected(running) as third,
-        connected(running) as fourth,
+        connect(running) as first,
+        connect(running) as second,
+        connect(running) as third,
+        connect(running) as fourth,
     ):
-        assert all_from(first) == b""
+        assert read_all(first) == b""
         for connection in (second, third, fourth):
-            connection.sendall(HEAD)
-            assert first_line(connection) == b"HTTP/1.1 200 OK"
+            connection.sendall(HEALTH_REQUEST)
+            assert read_status_line(connection) == b"HTTP/1.1 200 OK"
 
 
 def test_too_many_connections_keep_busy_ones() -> None:
     engine = FakeTranslator()
-    with served(engine, max_connections=1) as running, connected(running) as first:
+    with served(engine, max_connections=1) as running, connect(running) as first:
         engine.gate.clear()
         body = b'{"q": "hello", "source": "en", "target": "fr"}'
-        first.sendall(post("/translate", len(body), "Content-Type: application/json") + body)
+        first.sendall(request_header("/translate", len(body), "Content-Type: application/json") + body)
         wait_until(lambda: ["hello"] in engine.batches)
-        with connected(running) as second:
-            assert all_from(second) == b""
+        with connect(running) as second:
+            assert read_all(second) == b""
         engine.gate.set()
-        assert first_line(first) == b"HTTP/1.1 200 OK"
+        assert read_status_line(first) == b"HTTP/1.1 200 OK"
 
 
 def test_unread_response_closes_connection() -> None:
-    with served(FakeTranslator(), write_timeout_seconds=0.3) as running, connected(running) as connection:
+    with served(FakeTranslator(), write_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
         name = running.state.files.put(b"a" * 50_000_000, "text/plain", "a.txt", ".txt")
         connection.sendall(f"GET /download_file/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         wait_until(lambda: running.state.in_flight == 1)
         wait_until(lambda: running.state.in_flight == 0)
-        assert len(all_from(connection)) < 50_000_000
+        assert len(read_all(connection)) < 50_000_000

@@ -1,4 +1,4 @@
-"""Requests made from the OpenAPI description, by schemathesis: never a 500, and every answer as described.
+"""Requests generated from the OpenAPI schema by schemathesis: never a 500, and every response matches the schema.
 
 The requests are the same each time (``derandomize``) and go to a server on loopback.
 """
@@ -18,7 +18,7 @@ from heedful.inference.translator import Translator
 from heedful.server.model_registry import ServedLanguageModel
 from tests.interpret.small_models import new_model_folder
 from tests.server.fake_translators import FakeTranslator
-from tests.server.server_process import ask, served
+from tests.server.server_process import SECONDS, ask, served
 
 OPERATIONS = [
     ("GET", "/languages"),
@@ -37,7 +37,7 @@ OPERATIONS = [
     ("GET", "/metrics"),
     ("GET", "/spec"),
 ]
-INSIDE = [
+TRACE_OPERATIONS = [
     ("GET", "/api/models"),
     ("POST", "/api/trace"),
     ("GET", "/api/trace/{name}/tensors"),
@@ -48,30 +48,30 @@ INSIDE = [
     ("POST", "/api/generate"),
     ("POST", "/api/fill"),
 ]
-"""These need a real model."""
-CAN_BE_WRONG = [INSIDE[index] for index in (1, 2, 3, 4, 7, 8)]
+"""Operations that need a real model."""
+REJECTING_OPERATIONS = [TRACE_OPERATIONS[index] for index in (1, 2, 3, 4, 7, 8)]
 EXAMPLES = 20
-"""Requests of each operation and mode ..."""
-SLOW = {"/api/trace/{name}/page": 4}
-"""... but of those that take a second."""
-EXPECTED = {
+"""Requests per operation and mode."""
+MAX_EXAMPLES = {"/api/trace/{name}/page": 4}
+"""The same for operations that take a second."""
+EXPECTED_STATUS = {
     ("positive", "/download_file/{name}"): 404,
     ("positive", "/translate_file"): 400,
     **{("negative", path): 400 for method, path in OPERATIONS if method == "POST"},
 }
-"""A status that is among the answers, where it is not 200: a file's name has an ending nobody guesses."""
+"""A status that must occur, where it is not 200: generated file names do not exist or have no valid extension."""
 
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """A server of two directions whose engine takes no time."""
-    with served(FakeTranslator(), FakeTranslator(languages=("fr", "en"))) as running:
-        yield running.address
+    """A server of two directions with a fake translator."""
+    with served(FakeTranslator(), FakeTranslator(languages=("fr", "en"))) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="module")
-def description(address: str) -> Any:
-    """The description; for our own routes with the languages that there are, or no request would get far."""
+def schema(address: str) -> Any:
+    """The schema, restricted to the languages of the server in native routes: others would be rejected."""
     import schemathesis
 
     result = ask(address, "/openapi.json").json
@@ -91,35 +91,37 @@ def session() -> Iterator[requests.Session]:
 
 def test_schema_lists_all_operations(address: str) -> None:
     paths = ask(address, "/openapi.json").json["paths"]
-    assert sorted([*OPERATIONS, *INSIDE]) == sorted((method.upper(), path) for path in paths for method in paths[path])
+    assert sorted([*OPERATIONS, *TRACE_OPERATIONS]) == sorted(
+        (method.upper(), path) for path in paths for method in paths[path]
+    )
 
 
-POSTS = [operation for operation in OPERATIONS if operation[0] == "POST"]
+POST_OPERATIONS = [operation for operation in OPERATIONS if operation[0] == "POST"]
 
 
 @pytest.mark.parametrize(
     ("mode", "method", "path"),
     [
         *(("positive", *operation) for operation in OPERATIONS),
-        *(("negative", *operation) for operation in POSTS),  # nothing of the others can be wrong
+        *(("negative", *operation) for operation in POST_OPERATIONS),  # the others have no invalid requests
     ],
 )
 @pytest.mark.long
 def test_responses_match_schema(
-    address: str, description: Any, session: requests.Session, mode: str, method: str, path: str
+    address: str, schema: Any, session: requests.Session, mode: str, method: str, path: str
 ) -> None:
-    """Requests that fit the description, and requests that do not."""
-    statuses = statuses_of(address, description[path][method], session, mode)
-    assert statuses[EXPECTED.get((mode, path), 200)], statuses
+    """Requests that match the schema, and requests that do not."""
+    statuses = run_requests(address, schema[path][method], session, mode)
+    assert statuses[EXPECTED_STATUS.get((mode, path), 200)], statuses
 
 
-def statuses_of(address: str, operation: Any, session: requests.Session, mode: str) -> Counter[int]:
-    """Make requests of an operation; every answer must be as described."""
+def run_requests(address: str, operation: Any, session: requests.Session, mode: str) -> Counter[int]:
+    """Send requests of an operation, check every response, and count the statuses."""
     from schemathesis import GenerationMode
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi import checks
 
-    applied = [
+    response_checks = [
         not_a_server_error,
         checks.status_code_conformance,
         checks.content_type_conformance,
@@ -129,7 +131,7 @@ def statuses_of(address: str, operation: Any, session: requests.Session, mode: s
     statuses: Counter[int] = Counter()
 
     @settings(
-        max_examples=SLOW.get(operation.path, EXAMPLES),
+        max_examples=MAX_EXAMPLES.get(operation.path, EXAMPLES),
         derandomize=True,
         database=None,
         deadline=None,
@@ -137,9 +139,9 @@ def statuses_of(address: str, operation: Any, session: requests.Session, mode: s
     )
     @given(operation.as_strategy(generation_mode=GenerationMode(mode)))
     def run(case: Any) -> None:
-        response = case.call(address, session)
+        response = case.call(address, session, timeout=SECONDS)
         statuses[response.status_code] += 1
-        case.validate_response(response, checks=applied)
+        case.validate_response(response, checks=response_checks)
 
     run()
     return statuses
@@ -149,36 +151,36 @@ def test_schema_describes_all_responses(address: str) -> None:
     for path, methods in ask(address, "/openapi.json").json["paths"].items():
         [operation] = methods.values()
         for status, response in operation["responses"].items():
-            kinds = response["content"]
-            assert all(kind["schema"] for kind in kinds.values()), (path, status)
+            contents = response["content"]
+            assert all(media_type["schema"] for media_type in contents.values()), (path, status)
 
 
-# ---- seeing inside, with a real model
+# ---- traces of a real model
 
 
 @pytest.fixture(scope="module")
-def inside(engine: Translator, quick_model: Path) -> Iterator[str]:
-    """A server of a model that has heads."""
-    plain = [
-        ServedLanguageModel(Path(family), new_model_folder("bpe", architecture=family))
-        for family in ("causal_lm", "masked_lm")
+def trace_address(engine: Translator, quick_model: Path) -> Iterator[str]:
+    """A server of a real model and two language models."""
+    language_models = [
+        ServedLanguageModel(Path(architecture), new_model_folder("bpe", architecture=architecture))
+        for architecture in ("causal_lm", "masked_lm")
     ]
-    with served(engine, folder=quick_model, plain=plain) as running:
-        yield running.address
+    with served(engine, folder=quick_model, language_models=language_models) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="module")
-def inside_description(inside: str) -> Any:
-    """The description, with what there is in this model and in one trace of it."""
+def trace_schema(trace_address: str) -> Any:
+    """The schema, restricted to values that exist in this model and in one trace of it."""
     import schemathesis
 
-    result = ask(inside, "/openapi.json").json
-    question = result["paths"]["/api/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    question["properties"] |= {
+    result = ask(trace_address, "/openapi.json").json
+    request_schema = result["paths"]["/api/trace"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    request_schema["properties"] |= {
         "source": {"enum": ["The dog was too tired.", "The dog was too tired. It was late.", "dog"]},
         "model": {"enum": ["", "en-fr"]},
         "segment": {"type": "integer", "minimum": 0, "maximum": 1},
-        "checkpoint": {"enum": [None, *ask(inside, "/api/models").json[0]["checkpoints"]]},
+        "checkpoint": {"enum": [None, *ask(trace_address, "/api/models").json[0]["checkpoints"]]},
         "ablated_heads": {"type": "array", "items": {"enum": ["encoder.0.1", "decoder.0.0", "cross.0.1"]}},
         "masked_source": {"type": "array", "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 6}},
         "prefix_ids": {"type": "array", "items": {"type": "integer", "minimum": 2, "maximum": 90}},
@@ -188,48 +190,48 @@ def inside_description(inside: str) -> Any:
         body["properties"] |= {"text": {"enum": ["The __", "__ dog"]}, "model": {"enum": ["", name]}}
         if "max_length" in body["properties"]:
             body["properties"]["max_length"] = {"type": "integer", "minimum": 9, "maximum": 20}
-    made = ask(inside, "/api/trace", {"source": "The dog was too tired."}).json
-    places = {
-        "name": {"enum": [made["id"], made["id"], "forgotten"]},
-        "names": {"enum": [*made["tensors"], "lens.ids,encoder.0.self.weights", "nothing"]},
+    manifest = ask(trace_address, "/api/trace", {"source": "The dog was too tired."}).json
+    parameter_schemas = {
+        "name": {"enum": [manifest["id"], manifest["id"], "evicted"]},
+        "names": {"enum": [*manifest["tensors"], "lens.ids,encoder.0.self.weights", "unknown"]},
         "layer": {"type": "integer", "minimum": 0, "maximum": 1},
         "head": {"type": "integer", "minimum": 0, "maximum": 2},
         "row": {"type": "integer", "minimum": 0, "maximum": 6},
         "step": {"type": "integer", "minimum": 0, "maximum": 6},
     }
-    for method, path in INSIDE:
+    for method, path in TRACE_OPERATIONS:
         for parameter in result["paths"][path][method.lower()].get("parameters", []):
-            parameter["schema"] = places.get(parameter["name"], parameter["schema"])
+            parameter["schema"] = parameter_schemas.get(parameter["name"], parameter["schema"])
     return schemathesis.openapi.from_dict(result)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("mode", "method", "path"),
-    [*(("positive", *item) for item in INSIDE), *(("negative", *item) for item in CAN_BE_WRONG)],
+    [*(("positive", *item) for item in TRACE_OPERATIONS), *(("negative", *item) for item in REJECTING_OPERATIONS)],
 )
 def test_trace_responses_match_schema(
-    inside: str, inside_description: Any, session: requests.Session, mode: str, method: str, path: str
+    trace_address: str, trace_schema: Any, session: requests.Session, mode: str, method: str, path: str
 ) -> None:
-    statuses = statuses_of(inside, inside_description[path][method], session, mode)
+    statuses = run_requests(trace_address, trace_schema[path][method], session, mode)
     assert statuses[200 if mode == "positive" else 400], statuses
 
 
 @pytest.mark.parametrize(
-    "more", [{"target": "Il"}, {"target_ids": []}, {"ablated_heads": ["cross.0.1"], "beam_size": 3}]
+    "options", [{"target": "Il"}, {"target_ids": []}, {"ablated_heads": ["cross.0.1"], "beam_size": 3}]
 )
 def test_traces_match_schema(
-    inside: str, inside_description: Any, session: requests.Session, more: dict[str, object]
+    trace_address: str, trace_schema: Any, session: requests.Session, options: dict[str, object]
 ) -> None:
-    body = {"source": "The dog was too tired.", **more}
-    response = session.post(f"{inside}/api/trace", json=body, timeout=60)
+    body = {"source": "The dog was too tired.", **options}
+    response = session.post(f"{trace_address}/api/trace", json=body, timeout=SECONDS)
     assert response.status_code == 200
-    inside_description["/api/trace"]["POST"].validate_response(response)
+    trace_schema["/api/trace"]["POST"].validate_response(response)
 
 
-# ---- what no description leads to
+# ---- requests that are not generated from the schema
 
-RICH = {"n_best": 3, "alignments": True, "tokens": True}
+DETAILS = {"n_best": 3, "alignments": True, "tokens": True}
 
 
 @pytest.mark.parametrize(
@@ -241,19 +243,19 @@ RICH = {"n_best": 3, "alignments": True, "tokens": True}
         ("/translate", {"q": "hello"}),
         ("/v2/translate", {"text": "hello", "target_lang": "FR", "show_billed_characters": True}),
         ("/v2/translate", {"text": "hello"}),
-        ("/api/translate", {"text": ["hello", "hello %s"], "source": "en", "target": "fr", **RICH}),
-        ("/api/translate", {"text": "<p>a <b>b</b></p>", "target": "fr", "format": "html", **RICH}),
+        ("/api/translate", {"text": ["hello", "hello %s"], "source": "en", "target": "fr", **DETAILS}),
+        ("/api/translate", {"text": "<p>a <b>b</b></p>", "target": "fr", "format": "html", **DETAILS}),
         ("/api/translate", {"text": "hello", "source": "en", "target": "fr", "stream": True}),
         ("/api/translate", {"text": "poison", "source": "en", "target": "fr"}),
     ],
     ids=str,
 )
 def test_detailed_responses_match_schema(
-    address: str, description: Any, session: requests.Session, path: str, body: dict[str, object]
+    address: str, schema: Any, session: requests.Session, path: str, body: dict[str, object]
 ) -> None:
-    """What no generated request is likely to ask for."""
-    response = session.post(address + path, json=body, timeout=60)
-    description[path]["POST"].validate_response(response)
+    """Requests that are unlikely to be generated."""
+    response = session.post(address + path, json=body, timeout=SECONDS)
+    schema[path]["POST"].validate_response(response)
 
 
 FORM = "application/x-www-form-urlencoded"
@@ -295,10 +297,10 @@ FILE = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\
     ids=lambda value: ascii(value)[:40],
 )
 def test_malformed_request_returns_error(address: str, path: str, kind: str, body: bytes, status: int) -> None:
-    """What no description leads to; each route has more of them in its own file."""
-    answer = ask(address, path, body, headers={"Content-Type": kind}, method="POST")
-    assert answer.status == status, answer.body
-    assert status == 200 or answer.error
+    """Requests that are never generated; each route has more in its own file."""
+    response = ask(address, path, body, headers={"Content-Type": kind}, method="POST")
+    assert response.status == status, response.body
+    assert status == 200 or response.error
 
 
 @pytest.mark.parametrize(
@@ -318,9 +320,9 @@ def test_malformed_request_returns_error(address: str, path: str, kind: str, bod
     ids=lambda value: ascii(value)[:40],
 )
 def test_malformed_path_returns_error(address: str, path: str, status: int) -> None:
-    answer = ask(address, path)
-    assert answer.status == status, answer.body
-    assert status == 200 or answer.error
+    response = ask(address, path)
+    assert response.status == status, response.body
+    assert status == 200 or response.error
 
 
 @pytest.mark.parametrize(
@@ -339,10 +341,10 @@ def test_malformed_path_returns_error(address: str, path: str, status: int) -> N
     ids=lambda sent: ascii(sent)[:60],
 )
 def test_invalid_http_closes_connection(address: str, sent: bytes) -> None:
-    """The connection ends, with a 400 if it can be said; the server goes on."""
+    """The connection is closed, with a 400 if possible; the server keeps running."""
     host, port = address.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=20) as connection:
-        with suppress(OSError):  # it may hang up before all is sent
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
+        with suppress(OSError):  # the server may close before everything is sent
             connection.sendall(sent)
             connection.shutdown(socket.SHUT_WR)
         with suppress(ConnectionError):

@@ -1,4 +1,4 @@
-"""The recipe for a corpus and a time."""
+"""Preset auto: the configuration for a corpus and a time limit."""
 
 from itertools import pairwise
 
@@ -28,43 +28,43 @@ MULTI30K = CorpusSize(29_000, 3_900_000, 120)
 
 @pytest.mark.parametrize("pairs", [100, 3_000, 30_000, 300_000, 10_000_000])
 @pytest.mark.parametrize("minutes", [0.2, 10.0, 30.0, 600.0])
-@pytest.mark.parametrize("all_of_it", [True, False])
-def test_choose_config_for_time_is_valid_and_explained(pairs: int, minutes: float, all_of_it: bool) -> None:
+@pytest.mark.parametrize("use_all_time", [True, False])
+def test_choose_config_for_time_is_valid_and_explained(pairs: int, minutes: float, use_all_time: bool) -> None:
     size = CorpusSize(pairs, 150 * pairs, 4000)
-    config, reason = choose_config_for_time(size, minutes, SPEED, use_all_time=all_of_it)
+    config, reason = choose_config_for_time(size, minutes, SPEED, use_all_time=use_all_time)
     assert RunConfig.from_settings(config.model_dump()) == config
     assert config.training.max_minutes == minutes
-    assert config.tokenizer.vocab_size > 2000  # room for the letters
-    for words in (f"{minutes:g} minutes for {pairs:,} pairs", f"d_model {config.model.d_model}"):
-        assert words in reason
+    assert config.tokenizer.vocab_size > 2000  # room for all characters
+    for text in (f"{minutes:g} minutes for {pairs:,} pairs", f"d_model {config.model.d_model}"):
+        assert text in reason
 
 
 def test_choose_config_for_time_grows_with_time_and_speed() -> None:
-    chosen = [
+    configs = [
         choose_config_for_time(MULTI30K, minutes, SPEED, use_all_time=True)[0] for minutes in (1, 5, 30, 180, 1000)
     ]
-    for less, more in pairwise(chosen):
+    for less, more in pairwise(configs):
         assert less.model.d_model <= more.model.d_model
         assert less.batching.max_tokens <= more.batching.max_tokens
-    assert chosen[0].model.d_model < chosen[-1].model.d_model
-    assert chosen[0].model.dropout < chosen[-1].model.dropout
-    quick, slow = (choose_config_for_time(MULTI30K, 30, speed, use_all_time=True)[0] for speed in (1e12, 1e10))
-    assert quick.model.d_model > slow.model.d_model
+    assert configs[0].model.d_model < configs[-1].model.d_model
+    assert configs[0].model.dropout < configs[-1].model.dropout
+    fast, slow = (choose_config_for_time(MULTI30K, 30, speed, use_all_time=True)[0] for speed in (1e12, 1e10))
+    assert fast.model.d_model > slow.model.d_model
 
 
 def test_choose_config_for_time_small_corpus_has_fewer_epochs() -> None:
     size = CorpusSize(500, 50_000, 60)
-    some, all_of_it = (choose_config_for_time(size, 30, SPEED, use_all_time=use)[0] for use in (False, True))
-    assert some.training.max_epochs < all_of_it.training.max_epochs
+    limited, unlimited = (choose_config_for_time(size, 30, SPEED, use_all_time=use)[0] for use in (False, True))
+    assert limited.training.max_epochs < unlimited.training.max_epochs
 
 
 def test_choose_config_for_time_small_corpus_gets_a_small_model() -> None:
-    widths = [
+    d_models = [
         choose_config_for_time(CorpusSize(pairs, 100 * pairs, 60), 600, SPEED, use_all_time=True)[0].model.d_model
         for pairs in (300, 600, 3_000, 30_000)
     ]
-    assert widths == sorted(widths)
-    assert widths[1] <= 128 < widths[-1]
+    assert d_models == sorted(d_models)
+    assert d_models[1] <= 128 < d_models[-1]
 
 
 def test_config_chooser_auto_limits_time_unless_steps_are_set() -> None:
@@ -79,20 +79,20 @@ def test_config_chooser_auto_limits_time_unless_steps_are_set() -> None:
 
 @pytest.mark.parametrize("preset", ["auto", "tiny", "demo"])
 def test_config_chooser_max_updates_lifts_the_epoch_limit(preset: str) -> None:
-    def training(**told: int) -> TrainingConfig:
-        return make_config_chooser({"preset": preset, "training": told})(MULTI30K)[0].training
+    def choose_training(**overrides: int) -> TrainingConfig:
+        return make_config_chooser({"preset": preset, "training": overrides})(MULTI30K)[0].training
 
-    usual = training(max_updates=0).max_epochs
-    assert usual < 1000
-    assert training(max_updates=60).max_epochs == UNLIMITED_EPOCHS
-    assert training(max_updates=60, max_epochs=2).max_epochs == 2  # told both: whatever comes first
-    assert training(max_epochs=2).max_epochs == 2
+    default_epochs = choose_training(max_updates=0).max_epochs
+    assert default_epochs < 1000
+    assert choose_training(max_updates=60).max_epochs == UNLIMITED_EPOCHS
+    assert choose_training(max_updates=60, max_epochs=2).max_epochs == 2  # the limit reached first ends the run
+    assert choose_training(max_epochs=2).max_epochs == 2
 
 
 def test_config_chooser_reason_lists_only_overrides() -> None:
-    told: Settings = {"training": {"max_minutes": 1.0, "learning_rate": 0.5}}
-    settings = merge_settings(TASKS["causal_lm"], told)
-    reason = make_config_chooser({**settings, "preset": "tiny"}, told)(MULTI30K)[1]
+    overrides: Settings = {"training": {"max_minutes": 1.0, "learning_rate": 0.5}}
+    settings = merge_settings(TASKS["causal_lm"], overrides)
+    reason = make_config_chooser({**settings, "preset": "tiny"}, overrides)(MULTI30K)[1]
     assert reason == "preset tiny; overrides: 1 minute, training.learning_rate=0.5"
 
 
@@ -107,29 +107,29 @@ def test_preset_with_time_limit_has_no_epoch_limit() -> None:
 
 
 def test_config_chooser_measures_speed_only_for_time_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    measured_threads: list[int] = []
 
-    def pretended(threads: int, device: torch.device) -> float:
-        asked.append(threads)
+    def measure(threads: int, device: torch.device) -> float:
+        measured_threads.append(threads)
         return 1e13
 
-    monkeypatch.setattr("heedful.training.auto_config.measure_operations_per_second", pretended)
+    monkeypatch.setattr("heedful.training.auto_config.measure_operations_per_second", measure)
     by_time, by_steps = (
         make_config_chooser({"training": {"threads": 3}}),
         make_config_chooser({"training": {"max_updates": 9}}),
     )
-    assert asked == []
+    assert measured_threads == []
     by_steps(MULTI30K, measured=True)
-    assert asked == []
+    assert measured_threads == []
     assert by_time(MULTI30K, measured=True)[0].model.d_model > by_time(MULTI30K)[0].model.d_model
-    assert asked == [3]
+    assert measured_threads == [3]
 
 
 def test_measure_operations_per_second_restores_threads_and_seed() -> None:
-    threads, drawn = torch.get_num_threads(), torch.get_rng_state()
+    threads, rng_state = torch.get_num_threads(), torch.get_rng_state()
     assert 1e8 < measure_operations_per_second(1, torch.device("cpu")) < 1e15
     assert torch.get_num_threads() == threads
-    assert torch.equal(torch.get_rng_state(), drawn)
+    assert torch.equal(torch.get_rng_state(), rng_state)
 
 
 def test_config_chooser_with_set_shape_adapts_the_rest() -> None:
@@ -151,10 +151,10 @@ def test_time_limit_sets_schedule_and_validation() -> None:
     assert base.learning_rate == 0  # the paper's
 
 
-@pytest.mark.parametrize(("width", "layers"), MODEL_SHAPES)
-def test_shape_option_estimates_parameters(width: int, layers: int) -> None:
-    option = ShapeOption.estimate(width, layers, 3000, 1e15)
-    config = build_model_config(width, layers, 3000)
+@pytest.mark.parametrize(("d_model", "layers"), MODEL_SHAPES)
+def test_shape_option_estimates_parameters(d_model: int, layers: int) -> None:
+    option = ShapeOption.estimate(d_model, layers, 3000, 1e15)
+    config = build_model_config(d_model, layers, 3000)
     with torch.device("meta"):
         exact = Transformer(config).parameter_count()
     assert option.parameters == pytest.approx(exact, rel=0.02)  # biases and norms
@@ -162,7 +162,7 @@ def test_shape_option_estimates_parameters(width: int, layers: int) -> None:
 
 
 def test_list_possible_configs_covers_every_d_model() -> None:
-    assert {config.model.d_model for config in list_possible_configs({})} == {width for width, _ in MODEL_SHAPES}
+    assert {config.model.d_model for config in list_possible_configs({})} == {d_model for d_model, _ in MODEL_SHAPES}
     assert {config.model.d_model for config in list_possible_configs({"model": {"d_model": 72}})} == {72}
     assert {config.model.d_model for config in list_possible_configs({"preset": "small"})} == {256}
 

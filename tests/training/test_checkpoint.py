@@ -1,4 +1,4 @@
-"""Checkpoints: what was saved comes back exactly, and corruption is detected."""
+"""Checkpoints: loading restores the saved state exactly, and corruption is detected."""
 
 import json
 import math
@@ -79,10 +79,10 @@ def test_load_checkpoint_resumes_bit_exactly(tmp_path: Path, settings: dict[str,
     other_optimizer = new_optimizer(other, CONFIG)
     assert load_checkpoint(path, other, other_optimizer).update == 3
     assert train(other, other_optimizer, range(4, 7)) == losses
-    for (name, ours), (_, theirs) in zip(model.named_parameters(), other.named_parameters(), strict=True):
-        assert torch.equal(ours, theirs), name
-        for kind, moment in optimizer.state[ours].items():
-            assert torch.equal(moment, other_optimizer.state[theirs][kind]), (name, kind)
+    for (name, parameter), (_, other_parameter) in zip(model.named_parameters(), other.named_parameters(), strict=True):
+        assert torch.equal(parameter, other_parameter), name
+        for key, tensor in optimizer.state[parameter].items():
+            assert torch.equal(tensor, other_optimizer.state[other_parameter][key]), (name, key)
 
 
 def test_load_checkpoint_replaces_the_optimizer_state(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_list_checkpoints_ignores_partial_ones(tmp_path: Path) -> None:
 def test_save_checkpoint_failure_leaves_nothing(tmp_path: Path) -> None:
     """A state that is not JSON stands for a disk that fills up after the weights were written."""
     model = new_model(1)
-    broken = TrainerState(update=3)
-    broken.tokens = {1, 2}  # type: ignore[assignment]
+    unserializable = TrainerState(update=3)
+    unserializable.tokens = {1, 2}  # type: ignore[assignment]
     with pytest.raises(TypeError):
-        save_checkpoint(tmp_path, model, new_optimizer(model, CONFIG), broken)
+        save_checkpoint(tmp_path, model, new_optimizer(model, CONFIG), unserializable)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -161,9 +161,9 @@ def test_prune_checkpoints_keeps_the_listed_updates(tmp_path: Path) -> None:
 def test_read_state_corrupt_is_an_error(tmp_path: Path, text: str) -> None:
     _, _, path = train_and_save(tmp_path, 1)
     (path / "trainer_state.json").write_text(text)
-    with pytest.raises(HeedfulError, match="is corrupt") as caught:
+    with pytest.raises(HeedfulError, match="is corrupt") as error:
         read_state(path)
-    assert str(path) in caught.value.hint
+    assert str(path) in error.value.hint
 
 
 def test_read_state_missing_is_an_error(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Groups of processes under torchrun: the same curve as one process, through the loss of any of them."""
+"""Groups of processes under torchrun: the same loss curve as one process, even if a process is lost."""
 
 import json
 import os
@@ -17,52 +17,58 @@ from heedful.data.collate import Batch, collate
 from heedful.model_folder import read_tensors
 from heedful.training.checkpoint import list_checkpoints, read_state
 from tests.conftest import quick_train_args, run_heedful
+from tests.inference.signaled_command import run_signaled
 from tests.processes import descendants
+from tests.training import held_training
 
 SAME = ("--set", "model.dropout=0", "--set", "model.attention_bias=false")
-"""Without dropout, which differs from rank to rank, processes differ in rounding only; and without biases of
-keys, whose true gradient is zero: Adam would blow up the rounding."""
-LONGER = ("--set", "training.max_updates=300", "--set", "training.validate_every=100")
-START = [
+"""Without dropout, which differs by rank, processes differ in rounding only; and without key biases, whose true
+gradient is zero: Adam would amplify the rounding errors."""
+SECONDS = 600
+"""How long to wait for a training; on an idle machine it takes some seconds."""
+LONG_RUN = ("--set", "training.max_updates=300", "--set", "training.validate_every=100")
+TORCHRUN_COMMAND = [
     *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--max-restarts", "100"),
     *("--monitor-interval", "0.5", "--nproc-per-node"),
 ]
 
 
-def start(size: int, *words: str) -> "subprocess.Popen[str]":
+def start(size: int, *args: str, hold_file: Path | None = None) -> "subprocess.Popen[str]":
+    """Start the command line under torchrun; with a hold file, see held_training.py."""
+    program = ["-m", "heedful"] if hold_file is None else [held_training.__file__]
     return subprocess.Popen(
-        [*START, str(size), "-m", "heedful", *words],
+        [*TORCHRUN_COMMAND, str(size), *program, *args],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        env=os.environ | {"OMP_NUM_THREADS": "1", held_training.HOLD_FILE_VARIABLE: str(hold_file)},
     )
 
 
-def torchrun(size: int, *words: str) -> str:
-    """Run to the end; the output of all processes."""
-    process = start(size, *words)
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    return said
+def torchrun(size: int, *args: str) -> str:
+    """Run to the end and return the output of all processes."""
+    process = start(size, *args)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, output
+    return output
 
 
-def losses(folder: Path) -> list[tuple[int, float]]:
+def read_losses(folder: Path) -> list[tuple[int, float]]:
     lines = map(json.loads, (folder / "training" / "metrics.jsonl").read_text().splitlines())
     return [(line["update"], line["loss"]) for line in lines if "tokens" in line]
 
 
 def validation(folder: Path) -> list[float]:
-    """The loss of each validation: one pair too many or too few would change it."""
+    """The loss of each validation, which one pair too many or too few would change."""
     lines = map(json.loads, (folder / "training" / "metrics.jsonl").read_text().splitlines())
     return [line["validation_loss"] for line in lines if "validation_loss" in line]
 
 
-def check_alike(folder: Path, expected: Path) -> None:
+def check_equal_training(folder: Path, expected: Path) -> None:
     """The same curve and the same weights, to float tolerance."""
-    ours, theirs = losses(folder), losses(expected)
-    assert [update for update, _ in ours] == [update for update, _ in theirs]
-    assert [loss for _, loss in ours] == pytest.approx([loss for _, loss in theirs], rel=1e-5)
+    actual, reference = read_losses(folder), read_losses(expected)
+    assert [update for update, _ in actual] == [update for update, _ in reference]
+    assert [loss for _, loss in actual] == pytest.approx([loss for _, loss in reference], rel=1e-5)
     check_weights(folder, expected)
 
 
@@ -73,173 +79,174 @@ def check_weights(folder: Path, expected: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One process, two batches to an update."""
+def single_process_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model trained in one process with two batches per update."""
     folder = tmp_path_factory.mktemp("alone") / "model"
-    words = [*quick_train_args(grammar_pairs, folder), *SAME, "--set", "training.gradient_accumulation=2"]
-    assert run_heedful(*words).status == 0
+    args = [*quick_train_args(grammar_pairs, folder), *SAME, "--set", "training.gradient_accumulation=2"]
+    assert run_heedful(*args).status == 0
     return folder
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("size", "parallel"), [(4, "sum"), (2, "ddp"), (2, "fsdp")])
 def test_loss_curve_matches_one_process(
-    grammar_pairs: Path, alone: Path, tmp_path: Path, size: int, parallel: str
+    grammar_pairs: Path, single_process_model: Path, tmp_path: Path, size: int, parallel: str
 ) -> None:
-    words = [*quick_train_args(grammar_pairs, tmp_path / "model"), *SAME]
-    told = ["--set", "training.gradient_accumulation=2", "--set", f"training.parallel={parallel}"]
-    said = torchrun(size, *words, *told)
-    assert said.count("model written to") == 1  # by the leader
-    check_alike(tmp_path / "model", alone)
-    if parallel == "ddp":  # a host that comes too late, with the same command
-        assert "is already trained" in torchrun(1, *words, *told)
+    args = [*quick_train_args(grammar_pairs, tmp_path / "model"), *SAME]
+    options = ["--set", "training.gradient_accumulation=2", "--set", f"training.parallel={parallel}"]
+    output = torchrun(size, *args, *options)
+    assert output.count("model written to") == 1  # by the leader
+    check_equal_training(tmp_path / "model", single_process_model)
+    if parallel == "ddp":  # the same command on a host that joins too late
+        assert "is already trained" in torchrun(1, *args, *options)
 
 
 @pytest.fixture(scope="module")
-def long_alone(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def long_single_process_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long") / "model"
-    assert run_heedful(*quick_train_args(grammar_pairs, folder), *SAME, *LONGER).status == 0
+    assert run_heedful(*quick_train_args(grammar_pairs, folder), *SAME, *LONG_RUN).status == 0
     return folder
 
 
 def ranks_of(launcher: int) -> list[int]:
-    """Processes that torchrun has started, by rank."""
-    found: dict[int, int] = {}
+    """The process ids of the ranks that torchrun has started, by rank."""
+    pids: dict[int, int] = {}
     for pid in descendants(launcher):
-        with suppress(OSError):  # it has just ended
+        with suppress(OSError):  # it has just exited
             rank = re.search(rb"(?:^|\0)RANK=(\d+)", Path(f"/proc/{pid}/environ").read_bytes())
             if rank:
-                found.setdefault(int(rank[1]), pid)
-    return [found[rank] for rank in sorted(found)]
+                pids.setdefault(int(rank[1]), pid)
+    return [pids[rank] for rank in sorted(pids)]
 
 
 def wait_for_update(folder: Path, update: int, process: "subprocess.Popen[str]") -> None:
-    metrics, until = folder / "training" / "metrics.jsonl", time.monotonic() + 200
-    while time.monotonic() < until and process.poll() is None:
-        if metrics.exists() and any(number >= update for number, _ in _whole_lines(metrics)):
+    metrics, deadline = folder / "training" / "metrics.jsonl", time.monotonic() + SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        if metrics.exists() and any(number >= update for number, _ in read_complete_lines(metrics)):
             return
         time.sleep(0.02)
     raise AssertionError(f"update {update} was never reached")
 
 
-def _whole_lines(metrics: Path) -> list[tuple[int, float]]:
-    found = []
+def read_complete_lines(metrics: Path) -> list[tuple[int, float]]:
+    updates = []
     for line in metrics.read_text().splitlines():
         try:
             values = json.loads(line)
-            found.append((values["update"], values.get("loss", 0.0)))
+            updates.append((values["update"], values.get("loss", 0.0)))
         except ValueError:
             break
-    return found
+    return updates
 
 
 @pytest.mark.long
-def test_lost_rank_restarts_the_group(grammar_pairs: Path, long_alone: Path, tmp_path: Path) -> None:
-    """When another is lost, the leader has saved what it had; if itself, all go on from its last."""
-    folder = tmp_path / "model"
-    process = start(2, *quick_train_args(grammar_pairs, folder), *SAME, *LONGER)
-    for update, rank in ((110, 1), (210, 0)):
-        wait_for_update(folder, update, process)
-        os.kill(ranks_of(process.pid)[rank], signal.SIGKILL)
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    first, second = map(int, re.findall(r"resuming from update (\d+)", said))
-    assert first >= 110
-    assert 200 <= second < 300
-    assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
+def test_lost_rank_restarts_the_group(grammar_pairs: Path, long_single_process_model: Path, tmp_path: Path) -> None:
+    """A lost worker: the leader saves the current update first; a lost leader: the last checkpoint is used."""
+    folder, hold_file = tmp_path / "model", tmp_path / "hold"
+    hold_file.write_text("110")
+    process = start(2, *quick_train_args(grammar_pairs, folder), *SAME, *LONG_RUN, hold_file=hold_file)
+    wait_for_update(folder, 110, process)
+    os.kill(ranks_of(process.pid)[1], signal.SIGKILL)
+    hold_file.write_text("210")
+    wait_for_update(folder, 210, process)
+    os.kill(ranks_of(process.pid)[0], signal.SIGKILL)
+    hold_file.unlink()
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, output
+    assert list(map(int, re.findall(r"resuming from update (\d+)", output))) == [110, 200]
+    assert validation(folder) == pytest.approx(validation(long_single_process_model), rel=1e-4)
 
 
 @pytest.mark.long
 def test_resume_with_other_process_count_continues_at_the_same_pair(
-    grammar_pairs: Path, long_alone: Path, tmp_path: Path
+    grammar_pairs: Path, long_single_process_model: Path, tmp_path: Path
 ) -> None:
     """Three processes under torchrun, stopped by a signal; then two local ones; then one."""
-    folder = tmp_path / "model"
-    process = start(3, *quick_train_args(grammar_pairs, folder), *SAME, *LONGER)
+    folder, hold_file = tmp_path / "model", tmp_path / "hold"
+    hold_file.write_text("30")
+    process = start(3, *quick_train_args(grammar_pairs, folder), *SAME, *LONG_RUN, hold_file=hold_file)
     wait_for_update(folder, 30, process)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=120)
-    saved = int(list_checkpoints(folder / "training" / "checkpoints")[-1].name)
-    assert 30 <= saved < 300
-    stopped = subprocess.Popen(
-        [sys.executable, "-m", "heedful", "train", "--resume", str(folder), "--processes", "2"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for_update(folder, saved + 40, stopped)
-    stopped.send_signal(signal.SIGINT)
-    assert f"resuming from update {saved}" in stopped.communicate(timeout=120)[1]
-    done = run_heedful("train", "--resume", folder, "--processes", "1")
-    assert done.status == 0, done.err
-    assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
+    process.communicate(timeout=SECONDS)
+    assert list_checkpoints(folder / "training" / "checkpoints")[-1].name == f"{30:09}"
+    stopped = run_signaled(signal.SIGINT, "updates", 70, ["train", "--resume", folder, "--processes", "2"])
+    assert stopped.returncode == 130, stopped.stderr
+    assert "resuming from update 30" in stopped.stderr
+    assert list_checkpoints(folder / "training" / "checkpoints")[-1].name == f"{70:09}"
+    result = run_heedful("train", "--resume", folder, "--processes", "1")
+    assert result.status == 0, result.err
+    assert validation(folder) == pytest.approx(validation(long_single_process_model), rel=1e-4)
 
 
 @pytest.mark.long
-def test_fsdp_checkpoint_resumes(grammar_pairs: Path, long_alone: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    words = [*quick_train_args(grammar_pairs, folder), *SAME, *LONGER, "--set", "training.parallel=fsdp"]
-    process = start(2, *words)
+def test_fsdp_checkpoint_resumes(grammar_pairs: Path, long_single_process_model: Path, tmp_path: Path) -> None:
+    folder, hold_file = tmp_path / "model", tmp_path / "hold"
+    args = [*quick_train_args(grammar_pairs, folder), *SAME, *LONG_RUN, "--set", "training.parallel=fsdp"]
+    hold_file.write_text("30")
+    process = start(2, *args, hold_file=hold_file)
     wait_for_update(folder, 30, process)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=120)
-    assert "stopped by SIGTERM" in said
-    assert "lost a process" not in said  # the leader tells the others that it ends
-    saved = int(list_checkpoints(folder / "training" / "checkpoints")[-1].name)
-    assert 30 <= saved < 100
-    process = start(2, *words)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert "stopped by SIGTERM" in output
+    assert "lost a process" not in output  # the leader tells the others that it stops
+    assert list_checkpoints(folder / "training" / "checkpoints")[-1].name == f"{30:09}"
+    hold_file.write_text("210")
+    process = start(2, *args, hold_file=hold_file)
     wait_for_update(folder, 210, process)
-    os.kill(ranks_of(process.pid)[1], signal.SIGKILL)  # with its part of the weights
-    said, _ = process.communicate(timeout=300)
-    assert process.returncode == 0, said
-    assert list(map(int, re.findall(r"resuming from update (\d+)", said))) == [saved, 200]
-    assert validation(folder) == pytest.approx(validation(long_alone), rel=1e-4)
+    os.kill(ranks_of(process.pid)[1], signal.SIGKILL)  # and its shard of the weights
+    hold_file.unlink()
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, output
+    assert list(map(int, re.findall(r"resuming from update (\d+)", output))) == [30, 200]
+    assert validation(folder) == pytest.approx(validation(long_single_process_model), rel=1e-4)
 
 
 @pytest.mark.long
 def test_batch_out_of_memory_is_split(grammar_pairs: Path, tmp_path: Path) -> None:
-    """All pairs in one batch, in a process that may not have the memory for it."""
-    told = [
+    """All pairs in one batch, in a process whose memory limit is too small for it."""
+    options = [
         *("--set", "batching.max_tokens=30000", "--set", "batching.max_sentences=0"),
         *("--set", "model.d_ff=8192", "--set", "training.precision=float32"),
         *("--set", "training.max_updates=2", "--set", "training.validate_every=2", *SAME),
     ]
-    whole, split = tmp_path / "whole", tmp_path / "split"
-    assert run_heedful(*quick_train_args(grammar_pairs, whole), *told).status == 0
-    words = [sys.executable, "-m", "heedful", *quick_train_args(grammar_pairs, split), *told]
-    done = subprocess.run(
-        ["prlimit", f"--data={1200 << 20}", *words],
+    unsplit, split = tmp_path / "unsplit", tmp_path / "split"
+    assert run_heedful(*quick_train_args(grammar_pairs, unsplit), *options).status == 0
+    args = [sys.executable, "-m", "heedful", *quick_train_args(grammar_pairs, split), *options]
+    result = subprocess.run(
+        ["prlimit", f"--data={1200 << 20}", *args],
         capture_output=True,
         text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stderr
-    assert "did not fit in memory and was split" in done.stderr
+    assert result.returncode == 0, result.stderr
+    assert "did not fit in memory and was split" in result.stderr
     last = list_checkpoints(split / "training" / "checkpoints")[-1]
     assert read_state(last).failures.splits >= 2
-    check_weights(split, whole)
+    check_weights(split, unsplit)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("told", "problem"), [((), "already exists"), (("--processes", "3"), "--processes cannot be used under torchrun")]
+    ("options", "problem"),
+    [((), "already exists"), (("--processes", "3"), "--processes cannot be used under torchrun")],
 )
 def test_user_error_under_torchrun_is_reported(
-    grammar_pairs: Path, tmp_path: Path, told: tuple[str, ...], problem: str
+    grammar_pairs: Path, tmp_path: Path, options: tuple[str, ...], problem: str
 ) -> None:
-    """And not as the loss of the process that found it."""
+    """As such, not as a lost process."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "notes.txt").write_text("mine")
-    words = [*quick_train_args(grammar_pairs, folder), *told]
-    done = subprocess.run(
-        [*START[:4], "--max-restarts", "0", "--nproc-per-node", "2", "-m", "heedful", *words],
+    args = [*quick_train_args(grammar_pairs, folder), *options]
+    result = subprocess.run(
+        [*TORCHRUN_COMMAND[:4], "--max-restarts", "0", "--nproc-per-node", "2", "-m", "heedful", *args],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
     )
-    assert done.returncode == 1
-    assert problem in done.stderr
-    assert "lost a process" not in done.stderr
+    assert result.returncode == 1
+    assert problem in result.stderr
+    assert "lost a process" not in result.stderr
 
 
 def test_split_batch_keeps_guided_links() -> None:
@@ -255,8 +262,8 @@ def test_split_batch_keeps_guided_links() -> None:
 
 
 def test_diverging_training_stops(grammar_pairs: Path, tmp_path: Path) -> None:
-    """Every update after the first is skipped, until there are too many."""
-    told = [
+    """Every update after the first is skipped, until the maximum is reached."""
+    options = [
         "--set",
         "training.learning_rate=1e30",
         "--set",
@@ -264,8 +271,8 @@ def test_diverging_training_stops(grammar_pairs: Path, tmp_path: Path) -> None:
         "--set",
         "training.max_nonfinite_updates=3",
     ]
-    done = run_heedful(*quick_train_args(grammar_pairs, tmp_path / "model"), *told)
-    assert done.status == 1
-    assert done.err.count("is skipped: non-finite loss or gradient") == 3
-    assert "in 4 updates in a row" in done.err
-    assert "lower training.learning_rate" in done.err
+    result = run_heedful(*quick_train_args(grammar_pairs, tmp_path / "model"), *options)
+    assert result.status == 1
+    assert result.err.count("is skipped: non-finite loss or gradient") == 3
+    assert "in 4 updates in a row" in result.err
+    assert "lower training.learning_rate" in result.err

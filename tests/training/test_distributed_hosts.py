@@ -1,4 +1,4 @@
-"""Two hosts, as network namespaces of this machine with a cable between them: cut, killed and brought back.
+"""Two hosts, simulated by network namespaces with a virtual link: disconnected, killed and restarted.
 
 They share the file system, as hosts that train together share a folder. Needs root, for the namespaces.
 """
@@ -22,58 +22,61 @@ from tests.conftest import quick_train_args, run_heedful
 
 ADDRESSES = ("10.213.7.1", "10.213.7.2")
 PORT = 29_517
-SILENCE = 12
+TIMEOUT_SECONDS = 12
 UPDATES = 900
-UNTIL = 'until "$@"; do sleep 1; done'
-"""As docs/distributed.md says: torchrun itself ends when hosts are lost while they meet."""
-TOGETHER = "2 processes"
+RESTART_LOOP = 'until "$@"; do sleep 1; done'
+"""As in docs/distributed.md: torchrun itself exits when hosts are lost during the rendezvous."""
+GROUP_MESSAGE = "2 processes"
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="only root may make network namespaces")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root")]
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def ip(*args: str) -> None:
+    subprocess.run(["ip", *args], check=True, capture_output=True)
 
 
 class Host:
-    """One end of the cable: an address of its own, and no other network."""
+    """A network namespace with its own address, connected only to the other host."""
 
     def __init__(self, number: int) -> None:
-        self.name, self.cable = f"heedful-{os.getpid()}-{number}", f"hf{number}-{os.getpid()}"
+        self.name, self.interface = f"heedful-{os.getpid()}-{number}", f"hf{number}-{os.getpid()}"
         self.address = ADDRESSES[number]
-        self.hosts = int(number == 0)  # the meeting point; by its names torchrun could not tell
-        self.running: subprocess.Popen[bytes] | None = None
+        self.is_rendezvous_host = int(number == 0)  # the rendezvous; torchrun cannot tell from the address
+        self.process: subprocess.Popen[bytes] | None = None
 
-    def torchrun(self, words: list[str], log: Path, endpoint: str) -> None:
-        """Start one process that trains with those of the other hosts, as many as there are."""
+    def torchrun(self, args: list[str], log: Path, endpoint: str) -> None:
+        """Start one process that trains together with the other host, if it is there."""
         command = [
-            *("ip", "netns", "exec", self.name, "bash", "-c", UNTIL, "until"),
+            *("ip", "netns", "exec", self.name, "bash", "-c", RESTART_LOOP, "until"),
             *(sys.executable, "-m", "torch.distributed.run"),
             *("--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "20"),
             *("--rdzv-backend", "c10d", "--rdzv-id", "two-hosts", "--rdzv-endpoint", endpoint),
-            *("--rdzv-conf", f"join_timeout=120,last_call_timeout=5,keep_alive_interval=2,is_host={self.hosts}"),
-            *("--local-addr", self.address, "-m", "heedful", *words),
+            *(
+                "--rdzv-conf",
+                f"join_timeout=120,last_call_timeout=5,keep_alive_interval=2,is_host={self.is_rendezvous_host}",
+            ),
+            *("--local-addr", self.address, "-m", "heedful", *args),
         ]
         with log.open("ab") as file:
-            self.running = subprocess.Popen(
+            self.process = subprocess.Popen(
                 command, stdout=file, stderr=file, start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
             )
 
     def pids(self) -> list[int]:
-        found = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
-        return [int(word) for word in found.stdout.split()]
+        result = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
+        return [int(pid) for pid in result.stdout.split()]
 
     def kill(self) -> None:
-        """Pull the plug: everything that runs on it ends at once."""
+        """Kill all processes of the host."""
         for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        if self.running is not None:
-            self.running.wait(30)
+        if self.process is not None:
+            self.process.wait(120)
 
-    def plugged(self, up: bool) -> None:
-        """The cable, in or out."""
-        ip("-n", self.name, "link", "set", self.cable, "up" if up else "down")
+    def set_link(self, up: bool) -> None:
+        """Connect or disconnect the host."""
+        ip("-n", self.name, "link", "set", self.interface, "up" if up else "down")
 
 
 @contextmanager
@@ -84,11 +87,11 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
             ip("netns", "add", host.name)
             ip("-n", host.name, "link", "set", "lo", "up")
         one, other = hosts
-        ip("link", "add", one.cable, "type", "veth", "peer", "name", other.cable)
+        ip("link", "add", one.interface, "type", "veth", "peer", "name", other.interface)
         for host in hosts:
-            ip("link", "set", host.cable, "netns", host.name)
-            ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", host.cable)
-            host.plugged(True)
+            ip("link", "set", host.interface, "netns", host.name)
+            ip("-n", host.name, "addr", "add", f"{host.address}/24", "dev", host.interface)
+            host.set_link(True)
         yield hosts
     finally:
         for host in hosts:
@@ -96,8 +99,8 @@ def two_hosts() -> Iterator[tuple[Host, Host]]:
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True)
 
 
-def updates_done(folder: Path) -> int:
-    """As the newest line of its metrics says."""
+def read_last_update(folder: Path) -> int:
+    """The update of the last line of metrics.jsonl."""
     try:
         lines = (folder / "training" / "metrics.jsonl").read_text().splitlines()
         return int(json.loads(lines[-1])["update"]) if lines else 0
@@ -105,61 +108,61 @@ def updates_done(folder: Path) -> int:
         return 0
 
 
-def wait_until(reached: int, folder: Path, hosts: tuple[Host, Host], seconds: float = 240) -> None:
-    until = time.monotonic() + seconds
-    while updates_done(folder) < reached and time.monotonic() < until:
-        running = [host.running for host in hosts if host.running is not None]
+def wait_for_update(update: int, folder: Path, hosts: tuple[Host, Host], seconds: float = 600) -> None:
+    deadline = time.monotonic() + seconds
+    while read_last_update(folder) < update and time.monotonic() < deadline:
+        running = [host.process for host in hosts if host.process is not None]
         if all(process.poll() is not None for process in running):
             break
         time.sleep(0.05)
-    assert updates_done(folder) >= reached
+    assert read_last_update(folder) >= update
 
 
-def wait_for_both(times: int, log: Path, folder: Path, seconds: float = 120) -> None:
-    """Until the hosts have come together so many times."""
-    until = time.monotonic() + seconds
-    while log.read_text(errors="replace").count(TOGETHER) < times and time.monotonic() < until:
+def wait_for_group(count: int, log: Path, folder: Path, seconds: float = 600) -> None:
+    """Wait until the hosts have formed a group so many times."""
+    deadline = time.monotonic() + seconds
+    while log.read_text(errors="replace").count(GROUP_MESSAGE) < count and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert log.read_text(errors="replace").count(TOGETHER) >= times, updates_done(folder)
+    assert log.read_text(errors="replace").count(GROUP_MESSAGE) >= count, read_last_update(folder)
 
 
-def last_loss(folder: Path) -> float:
+def read_last_loss(folder: Path) -> float:
     lines = [json.loads(line) for line in (folder / "training" / "metrics.jsonl").read_text().splitlines()]
     return float([line["validation_loss"] for line in lines if "validation_loss" in line][-1])
 
 
 def test_hosts_disconnected_and_killed_resume(tmp_path: Path) -> None:
-    pairs, alone, folder = tmp_path / "pairs.tsv", tmp_path / "alone", tmp_path / "hosts"
+    pairs, single_process_folder, folder = tmp_path / "pairs.tsv", tmp_path / "alone", tmp_path / "hosts"
     write_tsv([(pair.source, pair.target) for pair in generate_pairs(2000)], pairs)
-    told = [
+    options = [
         *("--set", f"training.max_updates={UPDATES}", "--set", "training.validate_every=200"),
-        *("--set", f"training.timeout_seconds={SILENCE}", "--set", "model.dropout=0"),
+        *("--set", f"training.timeout_seconds={TIMEOUT_SECONDS}", "--set", "model.dropout=0"),
         *("--set", "model.attention_bias=false"),
     ]
-    assert run_heedful(*quick_train_args(pairs, alone), *told).status == 0
-    words, logs = [*quick_train_args(pairs, folder), *told], [tmp_path / "one.log", tmp_path / "other.log"]
+    assert run_heedful(*quick_train_args(pairs, single_process_folder), *options).status == 0
+    args, logs = [*quick_train_args(pairs, folder), *options], [tmp_path / "one.log", tmp_path / "other.log"]
     with two_hosts() as hosts:
         one, other = hosts
         endpoint = f"{one.address}:{PORT}"
-        one.torchrun(words, logs[0], endpoint)
-        other.torchrun(words, logs[1], endpoint)
-        wait_for_both(1, logs[0], folder)
-        wait_until(60, folder, hosts)
-        other.plugged(False)  # the first host goes on alone when it has waited for long enough
-        wait_until(updates_done(folder) + 30, folder, hosts)
-        other.kill()  # it could not reach anybody; as after a restart, it begins anew
-        other.plugged(True)
-        other.torchrun(words, logs[1], endpoint)
-        wait_for_both(2, logs[0], folder)
-        wait_until(updates_done(folder) + 30, folder, hosts)
+        one.torchrun(args, logs[0], endpoint)
+        other.torchrun(args, logs[1], endpoint)
+        wait_for_group(1, logs[0], folder)
+        wait_for_update(60, folder, hosts)
+        other.set_link(False)  # after a timeout, the first host continues alone
+        wait_for_update(read_last_update(folder) + 30, folder, hosts)
+        other.kill()  # a rebooted host starts again
+        other.set_link(True)
+        other.torchrun(args, logs[1], endpoint)
+        wait_for_group(2, logs[0], folder)
+        wait_for_update(read_last_update(folder) + 30, folder, hosts)
         other.kill()  # in the middle of training
-        wait_until(updates_done(folder) + 30, folder, hosts)
-        other.torchrun(words, logs[1], endpoint)
-        assert one.running is not None
-        assert one.running.wait(300) == 0, logs[0].read_text()[-3000:]
-    told_so = logs[0].read_text()
-    assert "lost a process" in told_so
-    assert told_so.count("resuming from update") >= 2
+        wait_for_update(read_last_update(folder) + 30, folder, hosts)
+        other.torchrun(args, logs[1], endpoint)
+        assert one.process is not None
+        assert one.process.wait(900) == 0, logs[0].read_text()[-3000:]
+    log = logs[0].read_text()
+    assert "lost a process" in log
+    assert log.count("resuming from update") >= 2
     assert int(list_checkpoints(folder / "training" / "checkpoints")[-1].name) == UPDATES
     numbers = [
         json.loads(line)["update"]
@@ -167,4 +170,4 @@ def test_hosts_disconnected_and_killed_resume(tmp_path: Path) -> None:
         if "tokens" in line
     ]
     assert numbers == sorted(numbers)
-    assert last_loss(folder) == pytest.approx(last_loss(alone), rel=1e-3)
+    assert read_last_loss(folder) == pytest.approx(read_last_loss(single_process_folder), rel=1e-3)

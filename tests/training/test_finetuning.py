@@ -23,9 +23,9 @@ from heedful.training.finetuning import build_finetuning_inputs, get_finetuning_
 from tests.conftest import run_heedful
 
 QUIET = Reporter(quiet=True)
-GENERAL = {"ba": "BOR", "de": "DAS", "fi": "FEN", "go": "GIL", "ku": "KAM", "la": "LUT", "me": "MIR"}
-NEW = {"pezu": "POX", "rizo": "REX", "sevo": "SUX", "tuzi": "TAX", "vazu": "VOX", "zuvo": "ZIX"}
-BASE: dict[str, Any] = {
+GENERAL_WORDS = {"ba": "BOR", "de": "DAS", "fi": "FEN", "go": "GIL", "ku": "KAM", "la": "LUT", "me": "MIR"}
+NEW_WORDS = {"pezu": "POX", "rizo": "REX", "sevo": "SUX", "tuzi": "TAX", "vazu": "VOX", "zuvo": "ZIX"}
+BASE_SETTINGS: dict[str, Any] = {
     "preset": "tiny",
     "tokenizer": {"vocab_size": 320},
     "model": {"d_model": 32, "heads": 2, "encoder_layers": 1, "decoder_layers": 1, "d_ff": 64},
@@ -38,92 +38,97 @@ BASE: dict[str, Any] = {
         "validate_every": 130,
     },
 }
-QUICK = {"threads": 1, "processes": 1, "precision": "float32", "bleu_sentences": 8}
-BASE["model"]["dropout"] = 0.0
-BASE["training"] |= QUICK
-TUNING: dict[str, Any] = {
+FAST_SETTINGS = {"threads": 1, "processes": 1, "precision": "float32", "bleu_sentences": 8}
+BASE_SETTINGS["model"]["dropout"] = 0.0
+BASE_SETTINGS["training"] |= FAST_SETTINGS
+FINETUNING_SETTINGS: dict[str, Any] = {
     "batching": {"max_tokens": 256},
-    "training": {"max_updates": 40, "learning_rate": 0.003, "warmup_updates": 5, "validate_every": 10} | QUICK,
+    "training": {"max_updates": 40, "learning_rate": 0.003, "warmup_updates": 5, "validate_every": 10} | FAST_SETTINGS,
 }
-"""Quicker steps than anybody should tune with, for a model that is smaller than anybody's."""
+"""Larger steps than usual, for a tiny model."""
 
 
-def write_pairs(path: Path, words: dict[str, str], count: int, seed: int) -> Path:
+def write_pairs(path: Path, dictionary: dict[str, str], count: int, seed: int) -> Path:
     """Sentences of two to four words, translated word by word."""
-    chosen = random.Random(seed)
-    rows = [[chosen.choice(list(words)) for _ in range(chosen.randint(2, 4))] for _ in range(count)]
-    write_tsv([(" ".join(row), " ".join(words[word] for word in row)) for row in rows], path)
+    rng = random.Random(seed)
+    rows = [[rng.choice(list(dictionary)) for _ in range(rng.randint(2, 4))] for _ in range(count)]
+    write_tsv([(" ".join(row), " ".join(dictionary[word] for word in row)) for row in rows], path)
     return path
 
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of eight words, the pairs it learned from, and new ones with six other words."""
+    """A model of seven words, its training pairs, and new pairs with six other words."""
     folder = tmp_path_factory.mktemp("tuning")
-    general = write_pairs(folder / "general.tsv", GENERAL, 900, 1)
-    write_pairs(folder / "new.tsv", NEW, 200, 2)
-    heedful.train(general, folder / "base", languages=("en", "de"), settings=BASE, report=QUIET)
+    general = write_pairs(folder / "general.tsv", GENERAL_WORDS, 900, 1)
+    write_pairs(folder / "new.tsv", NEW_WORDS, 200, 2)
+    heedful.train(general, folder / "base", languages=("en", "de"), settings=BASE_SETTINGS, report=QUIET)
     return folder
 
 
-def tuned(files: Path, folder: Path, settings: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
-    """Tune the model; returns what finetuning.json says."""
-    told = {**TUNING, **(settings or {})}
-    heedful.train(files / "new.tsv", folder, init_from=files / "base", settings=told, report=QUIET, **options)
+def finetune(files: Path, folder: Path, settings: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Fine-tune the model and return finetuning.json."""
+    run_settings = {**FINETUNING_SETTINGS, **(settings or {})}
+    heedful.train(files / "new.tsv", folder, init_from=files / "base", settings=run_settings, report=QUIET, **options)
     report: dict[str, Any] = json.loads((folder / "finetuning.json").read_text())
     return report
 
 
-def metrics(folder: Path) -> list[dict[str, Any]]:
+def read_validations(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / "training" / "metrics.jsonl").read_text().splitlines()
     return [line for line in map(json.loads, lines) if "validation_loss" in line]
 
 
 def test_finetuning_learns_and_measures_forgetting(files: Path, tmp_path: Path) -> None:
     before = {path.name: path.read_bytes() for path in (files / "base").iterdir() if path.is_file()}
-    allowing = {"finetuning": {"max_forgetting": 100}}
-    alone = tuned(files, tmp_path / "alone", allowing)
-    mixed = tuned(files, tmp_path / "mixed", allowing, mix=[CorpusSource((files / "general.tsv",), fraction=0.5)])
-    for report in (alone, mixed):
+    unlimited = {"finetuning": {"max_forgetting": 100}}
+    unmixed = finetune(files, tmp_path / "alone", unlimited)
+    mixed = finetune(files, tmp_path / "mixed", unlimited, mix=[CorpusSource((files / "general.tsv",), fraction=0.5)])
+    for report in (unmixed, mixed):
         assert report["validation"]["after"]["loss"] < 0.6 * report["validation"]["before"]["loss"]
         assert report["original_validation"]["before"]["loss"] == pytest.approx(
-            alone["original_validation"]["before"]["loss"]
+            unmixed["original_validation"]["before"]["loss"]
         )
-    assert alone["original_validation"]["after"]["loss"] > 1.5 * alone["original_validation"]["before"]["loss"]
-    assert mixed["original_validation"]["after"]["loss"] < 0.7 * alone["original_validation"]["after"]["loss"]
+    assert unmixed["original_validation"]["after"]["loss"] > 1.5 * unmixed["original_validation"]["before"]["loss"]
+    assert mixed["original_validation"]["after"]["loss"] < 0.7 * unmixed["original_validation"]["after"]["loss"]
     assert before == {path.name: path.read_bytes() for path in (files / "base").iterdir() if path.is_file()}
-    found = metrics(tmp_path / "alone")
-    assert [line["update"] for line in found] == [0, 10, 20, 30, 40]
-    assert all({"BLEU", "original_BLEU", "original_validation_loss"} <= line.keys() for line in found)
+    validations = read_validations(tmp_path / "alone")
+    assert [line["update"] for line in validations] == [0, 10, 20, 30, 40]
+    assert all({"BLEU", "original_BLEU", "original_validation_loss"} <= line.keys() for line in validations)
     card = (tmp_path / "alone" / "README.md").read_text(encoding="utf-8")
     assert "## Before and after fine-tuning" in card
-    assert f"| {alone['validation']['before']['loss']:.4f} | {alone['validation']['after']['loss']:.4f} |" in card
-    assert alone["validation"]["samples"][0].keys() == {"source", "reference", "before", "after"}
-    # The old validation pairs are of general.tsv: mixed in again, they must not be learned from.
+    assert f"| {unmixed['validation']['before']['loss']:.4f} | {unmixed['validation']['after']['loss']:.4f} |" in card
+    assert unmixed["validation"]["samples"][0].keys() == {"source", "reference", "before", "after"}
+    # The original validation pairs come from general.tsv: mixed in again, they must not be trained on.
     summary = json.loads((tmp_path / "mixed/training/data/preprocessed.json").read_text())["summary"]
     assert any("left out" in line and "that they contain too" in line for line in summary)
 
 
 def test_finetuning_rejects_weights_that_forget(files: Path, tmp_path: Path) -> None:
-    report = tuned(files, tmp_path / "careful", {"finetuning": {"max_forgetting": 3}})
+    report = finetune(files, tmp_path / "careful", {"finetuning": {"max_forgetting": 3}})
     assert report["original_validation"]["after"]["loss"] <= 4 * report["original_validation"]["before"]["loss"]
     assert any(
         line["original_validation_loss"] > 4 * report["original_validation"]["before"]["loss"]
-        for line in metrics(tmp_path / "careful")
+        for line in read_validations(tmp_path / "careful")
     )
     assert report["validation"]["after"]["loss"] < report["validation"]["before"]["loss"]
     assert "forgot more" in report["weights"]
 
 
 def test_finetuning_without_improvement_keeps_the_initial_model(files: Path, tmp_path: Path) -> None:
-    """A rate that ruins the model: what comes out is the model that went in, new pieces or not."""
-    training = TUNING["training"] | {"learning_rate": 10.0, "max_updates": 6, "validate_every": 3, "warmup_updates": 1}
-    for name, pieces in (("same", 0), ("extended", 8)):
-        report = tuned(files, tmp_path / name, {"training": training, "finetuning": {"new_subwords": pieces}})
+    """A learning rate that ruins the model: the result is the initial model, with new subwords or without."""
+    training = FINETUNING_SETTINGS["training"] | {
+        "learning_rate": 10.0,
+        "max_updates": 6,
+        "validate_every": 3,
+        "warmup_updates": 1,
+    }
+    for name, new_subwords in (("same", 0), ("extended", 8)):
+        report = finetune(files, tmp_path / name, {"training": training, "finetuning": {"new_subwords": new_subwords}})
         assert report["update"] == 0
         assert "did not improve" in report["weights"]
         assert report["validation"]["after"] == report["validation"]["before"]
-        first, second = (read_tensors(each / "weights.safetensors") for each in (files / "base", tmp_path / name))
+        first, second = (read_tensors(folder / "weights.safetensors") for folder in (files / "base", tmp_path / name))
         assert all(torch.equal(first[key], second[key]) for key in first.keys() | second.keys())
 
 
@@ -133,24 +138,26 @@ def test_finetuning_without_improvement_keeps_the_initial_model(files: Path, tmp
 def test_finetuning_new_subwords_extend_the_vocabulary(files: Path, tmp_path: Path, shape: dict[str, Any]) -> None:
     base = files / "base"
     if shape:
-        told = {
-            section: BASE[section] | shape.get(section, {}) if section != "preset" else BASE[section]
-            for section in BASE
+        base_settings = {
+            section: BASE_SETTINGS[section] | shape.get(section, {}) if section != "preset" else BASE_SETTINGS[section]
+            for section in BASE_SETTINGS
         }
-        told["training"] = told["training"] | {"max_updates": 1}
+        base_settings["training"] = base_settings["training"] | {"max_updates": 1}
         base = tmp_path / "base"
-        heedful.train(files / "general.tsv", base, languages=("en", "de"), settings=told, report=QUIET)
+        heedful.train(files / "general.tsv", base, languages=("en", "de"), settings=base_settings, report=QUIET)
     settings = {
         "finetuning": {"new_subwords": 60, "max_forgetting": 100},
-        "training": TUNING["training"] | {"max_updates": 1},
+        "training": FINETUNING_SETTINGS["training"] | {"max_updates": 1},
     }
-    heedful.train(files / "new.tsv", tmp_path / "tuned", init_from=base, settings=TUNING | settings, report=QUIET)
+    heedful.train(
+        files / "new.tsv", tmp_path / "tuned", init_from=base, settings=FINETUNING_SETTINGS | settings, report=QUIET
+    )
     old, new = ModelFolder.load(base), ModelFolder.load(tmp_path / "tuned")
     start = read_tensors(tmp_path / "tuned" / "training" / "checkpoints" / "000000000" / "weights.safetensors")
-    added = json.loads((tmp_path / "tuned" / "finetuning.json").read_text())["new_subwords"]
-    assert len(added) == (2 if shape else 1)
-    assert min(added) > 20
-    assert new.tokenizer.source.vocab_size == old.tokenizer.source.vocab_size + added[0]
+    new_subwords = json.loads((tmp_path / "tuned" / "finetuning.json").read_text())["new_subwords"]
+    assert len(new_subwords) == (2 if shape else 1)
+    assert min(new_subwords) > 20
+    assert new.tokenizer.source.vocab_size == old.tokenizer.source.vocab_size + new_subwords[0]
     assert new.tokenizer.source.encode("ba de fi") == old.tokenizer.source.encode("ba de fi")
     assert len(new.tokenizer.source.encode("pezu")) < len(old.tokenizer.source.encode("pezu"))
     assert new.tokenizer.source.decode(new.tokenizer.source.encode("pezu ba")) == "pezu ba"
@@ -158,49 +165,54 @@ def test_finetuning_new_subwords_extend_the_vocabulary(files: Path, tmp_path: Pa
         parameter.data = start[name]  # the model before its first update
     batch = collate([old.tokenizer.source.encode("ba de fi")], [old.tokenizer.target.encode("BOR DAS")])
     with torch.inference_mode():
-        logits = [bundle.model.logits(bundle.model(batch.source, batch.decoder_input)) for bundle in (old, new)]
+        logits = [
+            model_folder.model.logits(model_folder.model(batch.source, batch.decoder_input))
+            for model_folder in (old, new)
+        ]
     size = old.tokenizer.target.vocab_size
     torch.testing.assert_close(logits[1][..., 1:size], logits[0][..., 1:size], rtol=0, atol=1e-6)
-    assert logits[1].size(-1) == size + added[-1]
+    assert logits[1].size(-1) == size + new_subwords[-1]
 
 
 def test_finetuning_resume_is_bit_exact(files: Path, tmp_path: Path) -> None:
     options = {"mix": [CorpusSource((files / "general.tsv",), fraction=0.3)]}
-    tuned(files, tmp_path / "whole", {"finetuning": {"new_subwords": 5}}, **options)
-    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    finetune(files, tmp_path / "uninterrupted", {"finetuning": {"new_subwords": 5}}, **options)
+    shutil.copytree(tmp_path / "uninterrupted", tmp_path / "resumed")
     for name in ("config.json", "weights.safetensors", "tokenizer.json", "README.md", "finetuning.json"):
-        (tmp_path / "again" / name).unlink()
-    checkpoints = tmp_path / "again" / "training" / "checkpoints"
-    kept = sorted(int(path.name) for path in checkpoints.iterdir())
-    for update in kept:
+        (tmp_path / "resumed" / name).unlink()
+    checkpoints = tmp_path / "resumed" / "training" / "checkpoints"
+    updates = sorted(int(path.name) for path in checkpoints.iterdir())
+    for update in updates:
         if update > 20:
             shutil.rmtree(checkpoints / f"{update:09}")
-    heedful.resume(tmp_path / "again", report=QUIET)
+    heedful.resume(tmp_path / "resumed", report=QUIET)
     for name in ("weights.safetensors", "tokenizer.json"):
-        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    reports = [json.loads((tmp_path / each / "finetuning.json").read_text()) for each in ("whole", "again")]
+        assert (tmp_path / "resumed" / name).read_bytes() == (tmp_path / "uninterrupted" / name).read_bytes()
+    reports = [json.loads((tmp_path / name / "finetuning.json").read_text()) for name in ("uninterrupted", "resumed")]
     assert reports[0] == reports[1]
 
 
 def test_finetuning_original_validation_from_option_or_mix(files: Path, tmp_path: Path) -> None:
-    """A model without its training folder has no old pairs of its own."""
+    """A model without its training folder has no original validation pairs."""
     bare = tmp_path / "bare"
     shutil.copytree(files / "base", bare, ignore=shutil.ignore_patterns("training"))
-    settings = TUNING | {"training": TUNING["training"] | {"max_updates": 2, "validate_every": 2}}
-    old = write_pairs(tmp_path / "old.tsv", GENERAL, 30, 7)
-    ways: dict[str, dict[str, Any]] = {
+    settings = FINETUNING_SETTINGS | {
+        "training": FINETUNING_SETTINGS["training"] | {"max_updates": 2, "validate_every": 2}
+    }
+    old = write_pairs(tmp_path / "old.tsv", GENERAL_WORDS, 30, 7)
+    options_by_name: dict[str, dict[str, Any]] = {
         "none": {},
         "named": {"original_validation": old},
         "mixed": {"mix": [CorpusSource((files / "general.tsv",), fraction=0.5)]},
     }
-    found = {}
-    for name, options in ways.items():
+    reports = {}
+    for name, options in options_by_name.items():
         folder = tmp_path / name
         heedful.train(files / "new.tsv", folder, init_from=bare, settings=settings, report=QUIET, **options)
-        found[name] = json.loads((folder / "finetuning.json").read_text())["original_validation"]
-    assert found["none"] is None
-    assert found["named"]["pairs"] == len(set(old.read_text().splitlines()))
-    assert found["mixed"]["pairs"] > 0
+        reports[name] = json.loads((folder / "finetuning.json").read_text())["original_validation"]
+    assert reports["none"] is None
+    assert reports["named"]["pairs"] == len(set(old.read_text().splitlines()))
+    assert reports["mixed"]["pairs"] > 0
     assert "forgetting was not measured" in (tmp_path / "none" / "README.md").read_text()
 
 
@@ -233,19 +245,19 @@ def test_finetuning_invalid_command_is_an_error(files: Path, tmp_path: Path) -> 
 
 
 def test_get_finetuning_languages_selects_from_multilingual_tmx(files: Path) -> None:
-    memory = files / "three.tmx"
+    tmx = files / "three.tmx"
     variants = {"fr": "chien", "de-DE": "Hund", "en-GB": "dog"}
-    told = "".join(f'<tuv xml:lang="{code}"><seg>{word}</seg></tuv>' for code, word in variants.items())
-    memory.write_text(f'<tmx version="1.4"><header srclang="fr"/><body><tu>{told}</tu></body></tmx>')
-    assert get_finetuning_languages(files / "base", [memory]) == ("en", "de")
+    units = "".join(f'<tuv xml:lang="{code}"><seg>{word}</seg></tuv>' for code, word in variants.items())
+    tmx.write_text(f'<tmx version="1.4"><header srclang="fr"/><body><tu>{units}</tu></body></tmx>')
+    assert get_finetuning_languages(files / "base", [tmx]) == ("en", "de")
     assert get_finetuning_languages(files / "base", [files / "new.tsv"]) is None
     skipping = ReadingConfig(malformed="skip")
     inputs = build_finetuning_inputs(
-        files / "base", CorpusInputs(make_sources((memory,)), languages=("en", "de"), reading=skipping)
+        files / "base", CorpusInputs(make_sources((tmx,)), languages=("en", "de"), reading=skipping)
     )
     assert inputs.reading == skipping
-    (part,) = inputs.sources
-    assert [(each.source, each.target) for each in inputs.read_records(part)] == [("dog", "Hund")]
+    (source,) = inputs.sources
+    assert [(record.source, record.target) for record in inputs.read_records(source)] == [("dog", "Hund")]
 
 
 def test_finetuning_options_without_model_are_errors(files: Path, tmp_path: Path) -> None:
@@ -258,7 +270,7 @@ def test_finetuning_options_without_model_are_errors(files: Path, tmp_path: Path
 def test_finetuning_new_subwords_of_word_vocabulary_is_an_error(
     quick_model: Path, grammar_pairs: Path, tmp_path: Path
 ) -> None:
-    """The quick model's words have no merges."""
+    """The word vocabulary of `quick_model` has no merges."""
     with pytest.raises(HeedfulError, match="cannot extend a 'word' vocabulary"):
         heedful.train(
             grammar_pairs,
@@ -271,12 +283,12 @@ def test_finetuning_new_subwords_of_word_vocabulary_is_an_error(
 
 def test_finetuning_command_prints_before_and_after(files: Path, tmp_path: Path) -> None:
     settings = ["training.max_updates=4", "training.threads=1", "training.processes=1", "training.bleu_sentences=4"]
-    words = [word for setting in settings for word in ("--set", setting)]
-    done = run_heedful(
+    args = [arg for setting in settings for arg in ("--set", setting)]
+    result = run_heedful(
         "train", "--from", files / "base", files / "new.tsv", "-o", tmp_path / "out",
-        "--mix", f"{files / 'general.tsv'}:0.5", *words,
+        "--mix", f"{files / 'general.tsv'}:0.5", *args,
     )  # fmt: skip
-    assert done.status == 0, done.err
-    assert "| domain (pairs) | score | before | after | change |" in done.out
-    assert "reference" in done.out
-    assert "weights: " in done.out
+    assert result.status == 0, result.err
+    assert "| domain (pairs) | score | before | after | change |" in result.out
+    assert "reference" in result.out
+    assert "weights: " in result.out

@@ -37,7 +37,7 @@ def new_guided_attention() -> GuidedAttention:
     return GuidedAttention(config, {(400, 401, 402): [(2, 0), (1, 1)], (403, 404): [(0, 1)], (9,): [(0, 0)]})
 
 
-def test_get_links_of_a_batch() -> None:
+def test_get_links_returns_links_of_batch() -> None:
     assert new_guided_attention().get_links(SOURCES).tolist() == [[0, 2, 0], [0, 1, 1], [1, 0, 1]]
     assert new_guided_attention().get_links([[7]]).shape == (0, 3)
 
@@ -46,14 +46,14 @@ def test_guided_loss_by_hand() -> None:
     model = new_model_folder().translation_model.double()
     guided = new_guided_attention()
     batch = guided_batch(SOURCES, TARGETS, guided)
-    seen: dict[str, torch.Tensor] = {}
-    model.encode(batch.source, seen.__setitem__)
-    weights = seen["encoder.1.self.weights"][:, 2]
+    observed: dict[str, torch.Tensor] = {}
+    model.encode(batch.source, observed.__setitem__)
+    weights = observed["encoder.1.self.weights"][:, 2]
     guided_loss = -(weights[0, 2, 0].log() + weights[0, 1, 1].log() + weights[1, 0, 1].log())
-    plain, likelihood = compute_batch_loss(model, batch, 0.1)
-    with_guided_loss, same = compute_batch_loss(model, batch, 0.1, guided)
+    plain, nll = compute_batch_loss(model, batch, 0.1)
+    with_guided_loss, same_nll = compute_batch_loss(model, batch, 0.1, guided)
     assert float(with_guided_loss.detach()) == pytest.approx(float((plain + guided_loss).detach()))
-    assert float(likelihood.detach()) == float(same.detach())
+    assert float(nll.detach()) == float(same_nll.detach())
 
 
 def test_guided_loss_without_links_is_zero() -> None:
@@ -69,9 +69,9 @@ def test_guided_head_learns_its_links() -> None:
     batch = guided_batch(SOURCES, TARGETS, guided)
     for _ in range(60):
         run_update(model, optimizer, [batch], config, 1e-2, guided)
-    seen: dict[str, torch.Tensor] = {}
-    model.eval().encode(batch.source, seen.__setitem__)
-    weights = seen["encoder.1.self.weights"][:, 2]
+    observed: dict[str, torch.Tensor] = {}
+    model.eval().encode(batch.source, observed.__setitem__)
+    weights = observed["encoder.1.self.weights"][:, 2]
     assert min(weights[0, 2, 0], weights[0, 1, 1], weights[1, 0, 1]) > 0.8
 
 
@@ -79,8 +79,8 @@ def test_guided_attention_command_end_to_end(grammar_pairs: Path, tmp_path: Path
     links = tmp_path / "links.tsv"
     write_tsv([(pair.source, link) for pair in generate_pairs(600) if (link := antecedent_link(pair))], links)
     settings = ["guided_attention.head=2", f"guided_attention.alignments={links}"]
-    words = [word for setting in settings for word in ("--set", setting)]
-    result = run_heedful(*quick_train_args(grammar_pairs, tmp_path / "model"), *words)
+    args = [arg for setting in settings for arg in ("--set", setting)]
+    result = run_heedful(*quick_train_args(grammar_pairs, tmp_path / "model"), *args)
     assert result.status == 0, result.err
     assert re.search(r"guided attention: \d+ of \d+ training sentences have alignments", result.err)
     assert json.loads((tmp_path / "model" / "config.json").read_text())["guided_head"] == [1, 2]
@@ -108,12 +108,12 @@ def test_load_guided_attention_links_first_subwords(tmp_path: Path, kind: str) -
     guided = guided_attention.load_guided_attention(prepared, tmp_path, Reporter(quiet=True))
     assert guided is not None
     (links,) = guided.alignments.values()
-    pieces = tokenizer.source.ids_to_tokens(ids)
-    spelled = [tokenizer.source.decode(ids[place:]) for link in links for place in link]
-    assert [text.split()[0] for text in spelled[:2]] == ["it", "unthinkable"]
-    assert spelled[2].strip().startswith("caf\u00e9\u00a0!")
-    assert spelled[3].startswith("The unthinkable")
-    assert len(pieces) > 11
+    tokens = tokenizer.source.ids_to_tokens(ids)
+    texts = [tokenizer.source.decode(ids[position:]) for link in links for position in link]
+    assert [rest.split()[0] for rest in texts[:2]] == ["it", "unthinkable"]
+    assert texts[2].strip().startswith("caf\u00e9\u00a0!")
+    assert texts[3].startswith("The unthinkable")
+    assert len(tokens) > 11
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_load_guided_attention_links_first_subwords(tmp_path: Path, kind: str) -
         ("The dog.\tx0-1y\n", "guided_attention.head=1", "line 1: cannot parse"),
         ("The dog.\nThe cat.\n", "guided_attention.head=1", "has no alignment links"),
         ("The dog.\t0-1\nThe dog.\t0-2\n", "guided_attention.head=1", "line 2: cannot parse"),
-        ("Nobody said this.\t0-1\n", "guided_attention.head=1", "are in the training pairs"),
+        ("Not a training sentence.\t0-1\n", "guided_attention.head=1", "are in the training pairs"),
         ("The dog.\t0-1\n", "guided_attention.head=3", "no encoder layer 1 with a head 3"),
         ("The dog.\t0-1\n", "tokenizer.bpe_dropout=0.1", "needs a fixed segmentation"),
     ],
@@ -136,10 +136,10 @@ def test_invalid_alignments_are_errors(
     links = tmp_path / "links.tsv"
     if text is not None:
         links.write_text(text)
-    words = ["--set", f"guided_attention.alignments={links}", "--set", setting]
+    args = ["--set", f"guided_attention.alignments={links}", "--set", setting]
     if "dropout" in setting:
-        words += ["--set", "tokenizer.model_type=bpe"]
-    result = run_heedful(*quick_train_args(grammar_pairs, tmp_path / "model"), *words)
+        args += ["--set", "tokenizer.model_type=bpe"]
+    result = run_heedful(*quick_train_args(grammar_pairs, tmp_path / "model"), *args)
     assert result.status == 1
     assert problem in result.err
     assert "hint:" in result.err

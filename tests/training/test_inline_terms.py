@@ -1,21 +1,27 @@
-"""Terms inside sources: found in pairs, written with tags, learned, and copied into roles never seen."""
+"""Inline terms: found in pairs, written with tags, learned, and copied for unseen translations."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from heedful.data import glossary
+from heedful.data import glossary as glossary_module
 from heedful.data.cleaning import Pair
 from heedful.data.config import TermsConfig
 from heedful.data.corpus import IndexedPair
 from heedful.data.demo_corpus.grammar import generate_pairs
-from heedful.data.glossary import TERM_TAGS, Glossary, TermFinder, TermWriter, format_term_notes
+from heedful.data.glossary import (
+    TERM_TAGS,
+    Glossary,
+    TermFinder,
+    TermWriter,
+    find_missing_terms,
+    format_term_notes,
+)
 from heedful.data.reader import write_tsv
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.loading import load
-from heedful.inference.terminology import TermSearch
 from heedful.inference.translation import SearchInput
 from heedful.inference.translator import Translator
 from heedful.tokenization.special_tokens import add_tags, split_tags
@@ -25,40 +31,44 @@ from tests.conftest import run_heedful
 GRAMMAR = [Pair(pair.source, pair.target) for pair in generate_pairs(400)]
 
 
-def notes_of(writer: TermWriter) -> list[str]:
+def format_notes(writer: TermWriter) -> list[str]:
     return format_term_notes(writer.config, writer.glossary_term_pairs, writer.extracted_term_pairs)
 
 
-def written(config: TermsConfig, pairs: list[Pair]) -> tuple[list[Pair], TermWriter]:
-    """The pairs that were added."""
+def add_inline_terms(config: TermsConfig, pairs: list[Pair]) -> tuple[list[Pair], TermWriter]:
+    """The added pairs, and the writer that added them."""
 
-    def numbered() -> Iterator[IndexedPair]:
+    def index_pairs() -> Iterator[IndexedPair]:
         return ((0, pair) for pair in pairs)
 
-    writer = TermWriter(config, numbered)
-    every = [pair for _, pair in writer.iter_pairs()]
-    assert [pair for pair in every if not _tags(pair)] == [pair for pair in pairs if not _tags(pair)]
-    return [pair for pair in every if TERM_TAGS[0] in _tags(pair)], writer
+    writer = TermWriter(config, index_pairs)
+    all_pairs = [pair for _, pair in writer.iter_pairs()]
+    assert [pair for pair in all_pairs if not get_tags(pair)] == [pair for pair in pairs if not get_tags(pair)]
+    return [pair for pair in all_pairs if TERM_TAGS[0] in get_tags(pair)], writer
 
 
-def _tags(pair: Pair) -> list[str]:
-    return [part for part, is_tag in split_tags(pair.source) if is_tag]
+def get_tags(pair: Pair) -> list[str]:
+    return [text for text, is_tag in split_tags(pair.source) if is_tag]
 
 
-def _terms(pair: Pair) -> list[tuple[str, str]]:
-    """Terms and translations, as they stand inline."""
-    found = list(split_tags(pair.source))
-    return [(found[i + 1][0], found[i + 3][0]) for i, part in enumerate(found) if part == (TERM_TAGS[0], True)]
+def get_terms(pair: Pair) -> list[tuple[str, str]]:
+    """Inline terms and their translations."""
+    segments = list(split_tags(pair.source))
+    return [
+        (segments[i + 1][0], segments[i + 3][0])
+        for i, segment in enumerate(segments)
+        if segment == (TERM_TAGS[0], True)
+    ]
 
 
 def test_term_finder_aligns_words() -> None:
     finder = TermFinder(GRAMMAR, max_words=3)
     source, target = "The dog is tired.", "Le chien est fatigué."
-    found = {
+    terms = {
         (source[slice(*match.source)], target[slice(*match.target)]) for match in finder.find_matches(source, target)
     }
-    assert ("dog", "chien") in found
-    assert all(len(one.split()) <= 3 for one, _ in found)
+    assert ("dog", "chien") in terms
+    assert all(len(source_term.split()) <= 3 for source_term, _ in terms)
     assert ("Tom", "Tom") in {
         ("Tom saw it"[slice(*match.source)], "Il vit Tom"[slice(*match.target)])
         for match in finder.find_matches("Tom saw it", "Il vit Tom")
@@ -67,22 +77,22 @@ def test_term_finder_aligns_words() -> None:
 
 @pytest.mark.parametrize("swapped", [0.0, 1.0])
 def test_inline_terms_are_in_the_target(swapped: float) -> None:
-    added, writer = written(TermsConfig(fraction=0.5, swap_fraction=swapped), GRAMMAR)
+    added, writer = add_inline_terms(TermsConfig(fraction=0.5, swap_fraction=swapped), GRAMMAR)
     assert 100 < len(added) < 250
-    assert f"{len(added)} pairs repeated with inline terms" in notes_of(writer)[0]
-    known = {pair.target for pair in GRAMMAR}
+    assert f"{len(added)} pairs repeated with inline terms" in format_notes(writer)[0]
+    targets = {pair.target for pair in GRAMMAR}
     for pair in added:
-        terms = _terms(pair)
+        terms = get_terms(pair)
         assert 1 <= len(terms) <= 2
         assert all(translation in pair.target for _, translation in terms)
-        assert (pair.target in known) == (not swapped) or swapped
-    assert written(TermsConfig(fraction=0.5, swap_fraction=swapped), GRAMMAR)[0] == added  # nothing is left to chance
+        assert (pair.target in targets) == (not swapped) or swapped
+    assert add_inline_terms(TermsConfig(fraction=0.5, swap_fraction=swapped), GRAMMAR)[0] == added  # deterministic
 
 
 def test_inline_terms_zero_fraction_adds_nothing() -> None:
-    added, writer = written(TermsConfig(), GRAMMAR)
+    added, writer = add_inline_terms(TermsConfig(), GRAMMAR)
     assert not added
-    assert not notes_of(writer)
+    assert not format_notes(writer)
 
 
 def test_inline_terms_glossary_takes_precedence(tmp_path: Path) -> None:
@@ -94,22 +104,22 @@ def test_inline_terms_glossary_takes_precedence(tmp_path: Path) -> None:
         Pair("I never go.", "Je ne vais pas."),
         Pair(add_tags("The dog", "fr"), "Le chien"),
     ]
-    added, writer = written(TermsConfig(fraction=0.01, glossary=str(path)), pairs)
-    terms = [_terms(pair) for pair in added]
+    added, writer = add_inline_terms(TermsConfig(fraction=0.01, glossary=str(path)), pairs)
+    terms = [get_terms(pair) for pair in added]
     assert [("the dog", "le chien")] in terms
-    assert not any("never" in source for each in terms for source, _ in each)
-    assert any(_tags(pair) == ["fr", *TERM_TAGS] for pair in added)
-    assert "of them with glossary terms" in notes_of(writer)[0]
+    assert not any("never" in source for pair_terms in terms for source, _ in pair_terms)
+    assert any(get_tags(pair) == ["fr", *TERM_TAGS] for pair in added)
+    assert "of them with glossary terms" in format_notes(writer)[0]
 
 
 def test_inline_terms_of_other_scripts() -> None:
     pairs = [Pair(f"我喜欢{c}。", f"أحب {a}") for c, a in [("猫", "القطة"), ("狗", "الكلب"), ("书", "الكتاب")] * 9]
-    added, _ = written(TermsConfig(fraction=1.0, swap_fraction=0.0), pairs)
+    added, _ = add_inline_terms(TermsConfig(fraction=1.0, swap_fraction=0.0), pairs)
     assert added
-    assert {("猫", "القطة"), ("狗", "الكلب")} & {term for pair in added for term in _terms(pair)}
+    assert {("猫", "القطة"), ("狗", "الكلب")} & {term for pair in added for term in get_terms(pair)}
 
 
-QUICK = {
+FAST_SETTINGS = {
     "preset": "demo",
     "tokenizer": {"model_type": "bpe", "joint_vocabulary": True, "vocab_size": 700},
     "model": {"d_model": 16, "heads": 2, "d_ff": 32, "encoder_layers": 1, "decoder_layers": 1},
@@ -120,26 +130,26 @@ QUICK = {
 def test_train_with_inline_terms_command_end_to_end(grammar_pairs: Path, tmp_path: Path) -> None:
     terms = tmp_path / "terms.tsv"
     terms.write_text("dog\tchien\n", encoding="utf-8")
-    words = [
+    args = [
         f"--set={section}.{name}={value}"
-        for section, values in QUICK.items()
+        for section, values in FAST_SETTINGS.items()
         if isinstance(values, dict)
         for name, value in values.items()
     ]
     folder = tmp_path / "model"
-    done = run_heedful(
-        "train", grammar_pairs, "-o", folder, "--preset", "demo", "--languages", "en-fr", "--glossary", terms, *words
+    result = run_heedful(
+        "train", grammar_pairs, "-o", folder, "--preset", "demo", "--languages", "en-fr", "--glossary", terms, *args
     )
-    assert done.status == 0, done.err
-    assert "repeated with inline terms" in done.err + done.out
+    assert result.status == 0, result.err
+    assert "repeated with inline terms" in result.err + result.out
     for engine in (load(folder, engine="pytorch"), load(folder, engine="ctranslate2", workers=1)):
         assert engine.model_folder.config.inline_terms
         search = GenerationConfig(glossary_mode="inline", max_length_offset=10, beam_size=2)
-        (found,) = engine.translate(["The dog is tired."], search, details=True, glossary={"dog": "zorglub"})
-        assert "zorglub" in found.text
-        assert not found.missing_terms
-        sources = {source for source, _ in found.alternatives[0].alignment}
-        assert sources <= set(range(4))  # words of the source alone, not of what stood inline
+        (translation,) = engine.translate(["The dog is tired."], search, details=True, glossary={"dog": "zorglub"})
+        assert "zorglub" in translation.text
+        assert not translation.missing_terms
+        sources = {source for source, _ in translation.alternatives[0].alignment}
+        assert sources <= set(range(4))  # words of the source, without the inline terms
 
 
 @pytest.mark.parametrize(
@@ -171,14 +181,14 @@ def test_inline_terms_invalid_settings_are_errors(
         heads = [f"{line}\t{' '.join(['0'] * len(line.split(chr(9))[0].split()))}" for line in lines]
         grammar_pairs = tmp_path / "pairs.tsv"
         grammar_pairs.write_text("\n".join(heads) + "\n", encoding="utf-8")
-    with pytest.raises(HeedfulError) as caught:
+    with pytest.raises(HeedfulError) as error:
         train(grammar_pairs, tmp_path / "model", settings={"preset": "demo", **settings})
-    assert problem in caught.value.problem
+    assert problem in error.value.problem
     assert not (tmp_path / "model" / "config.json").exists()
 
 
-NEW_ROLES = {"frog": "boulanger", "rope": "vase", "uncle": "cochon", "horse": "renard", "taxi": "coffre"}
-LEARNING = {
+UNSEEN_TRANSLATIONS = {"frog": "boulanger", "rope": "vase", "uncle": "cochon", "horse": "renard", "taxi": "coffre"}
+LEARNING_SETTINGS = {
     "preset": "tiny",
     "inline_terms": {"fraction": 1.0, "swap_fraction": 0.8},
     "tokenizer": {"vocab_size": 500},
@@ -201,22 +211,25 @@ LEARNING = {
 
 @pytest.mark.slow
 def test_train_with_inline_terms_copies_unseen_translations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words in roles that they never had; read inline alone, without search for what is missing."""
+    """Known words as translations that they never had, given inline only, without constrained search."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(6000) if len(pair.source.split()) <= 6]
     write_tsv(pairs, tmp_path / "pairs.tsv")
-    monkeypatch.setattr(glossary, "MAX_TERM_WORDS", 1)  # as in docs/log.md
-    engine = train(tmp_path / "pairs.tsv", tmp_path / "model", languages=("en", "fr"), settings=LEARNING)
-    assert obeyed_inline(engine, [source for source, _ in pairs[:1000]]) > 0.5
+    monkeypatch.setattr(glossary_module, "MAX_TERM_WORDS", 1)  # as in docs/log.md
+    engine = train(tmp_path / "pairs.tsv", tmp_path / "model", languages=("en", "fr"), settings=LEARNING_SETTINGS)
+    assert measure_copied_terms(engine, [source for source, _ in pairs[:1000]]) > 0.5
 
 
-def obeyed_inline(engine: Translator, sources: list[str]) -> float:
+def measure_copied_terms(engine: Translator, sources: list[str]) -> float:
     """Fraction of the inline terms that the model copies."""
-    search = GenerationConfig(glossary_mode="inline")
-    terms = TermSearch(engine.backend, Glossary.from_mapping(NEW_ROLES), search, engine.translate, with_attention=False)
-    wanted = [each for each in terms.find_terms(sources) if each.terms]
-    jobs = [terms._add_inline_terms(SearchInput(engine._encode_source(each.text, search), []), each) for each in wanted]
-    found = engine.backend.search(jobs, search)
-    missing = sum(len(terms.find_missing(each, want)) for each, want in zip(found, wanted, strict=True))
-    total = sum(len(each.terms) for each in wanted)
+    glossary, search = Glossary.from_mapping(UNSEEN_TRANSLATIONS), GenerationConfig(glossary_mode="inline")
+    source_terms = [(source, terms) for source in sources if (terms := glossary.find_terms(source))]
+    inputs = [
+        SearchInput(engine.model_folder.source_ids(source, search.target_language, terms), [])
+        for source, terms in source_terms
+    ]
+    results = engine.backend.search(inputs, search)
+    texts = [engine.model_folder.tokenizer.target.decode(hypotheses[0].tokens) for hypotheses in results]
+    missing = sum(len(find_missing_terms(text, terms)) for text, (_, terms) in zip(texts, source_terms, strict=True))
+    total = sum(len(terms) for _, terms in source_terms)
     assert total > 20
     return 1 - missing / total

@@ -1,4 +1,4 @@
-"""metrics.jsonl: what the log writes is what readers get, through full disks, kills and resumption."""
+"""metrics.jsonl: written and read back, with unwritable files, partial lines and resumed runs."""
 
 import json
 from pathlib import Path

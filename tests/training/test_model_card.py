@@ -1,4 +1,4 @@
-"""The model card says what is true of a model of its family, and nothing else."""
+"""The model card describes each architecture correctly."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from heedful.progress import Reporter
 from heedful.training.run import read_run_description
 from heedful.workflows.train import train, train_language_model
 
-SMALL: Settings = {
+SMALL_SETTINGS: Settings = {
     "preset": "demo",
     "tokenizer": {"vocab_size": 400, "model_type": "character"},
     "model": {"d_model": 16, "heads": 1, "d_ff": 16, "encoder_layers": 2, "decoder_layers": 3},
@@ -17,17 +17,22 @@ SMALL: Settings = {
 }
 
 
-def card_of(family: str, pairs: Path, folder: Path) -> str:
+def train_and_read_card(architecture: str, pairs: Path, folder: Path) -> str:
     report = Reporter(quiet=True)
-    if family in ("causal_lm", "masked_lm"):
-        train_language_model(pairs, folder, task=family, settings=SMALL, report=report)
+    if architecture in ("causal_lm", "masked_lm"):
+        train_language_model(pairs, folder, task=architecture, settings=SMALL_SETTINGS, report=report)
     else:
-        train(pairs, folder, settings=merge_settings(SMALL, {"model": {"architecture": family}}), report=report)
+        train(
+            pairs,
+            folder,
+            settings=merge_settings(SMALL_SETTINGS, {"model": {"architecture": architecture}}),
+            report=report,
+        )
     return (folder / "README.md").read_text(encoding="utf-8").partition("## Settings")[0]
 
 
 @pytest.mark.parametrize(
-    ("family", "kind", "shape"),
+    ("architecture", "kind", "shape"),
     [
         ("transformer", "A Transformer trained", "2 encoder and 3 decoder layers, d_model 16, 1 head\n"),
         ("gru", "A recurrent model (GRU)", "2 encoder and 3 decoder layers, d_model 16\n"),
@@ -36,17 +41,17 @@ def card_of(family: str, pairs: Path, folder: Path) -> str:
         ("masked_lm", "A masked language model", "- 2 layers, d_model 16, 1 head\n"),
     ],
 )
-def test_model_card_of_every_architecture(
-    family: str, kind: str, shape: str, grammar_pairs: Path, tmp_path: Path
+def test_model_card_describes_architecture(
+    architecture: str, kind: str, shape: str, grammar_pairs: Path, tmp_path: Path
 ) -> None:
-    card = card_of(family, grammar_pairs, tmp_path / "model")
-    plain = family in ("causal_lm", "masked_lm")
+    card = train_and_read_card(architecture, grammar_pairs, tmp_path / "model")
+    is_language_model = architecture in ("causal_lm", "masked_lm")
     assert kind in card
     assert shape in card
     assert "1 update, " in card
-    assert f"held out 1 {'line' if plain else 'pair'} for validation" in card
-    assert ("pair" in card.replace("pairs.tsv", "")) != plain
-    assert ("## Validation samples" in card) != plain
+    assert f"held out 1 {'line' if is_language_model else 'pair'} for validation" in card
+    assert ("pair" in card.replace("pairs.tsv", "")) != is_language_model
+    assert ("## Validation samples" in card) != is_language_model
     assert "No samples" not in card
     assert "joint" not in card.partition("overrides:")[2].partition("\n")[0]  # a setting of the task
-    assert read_run_description(tmp_path / "model").overrides.get("tokenizer") == SMALL["tokenizer"]
+    assert read_run_description(tmp_path / "model").overrides.get("tokenizer") == SMALL_SETTINGS["tokenizer"]

@@ -23,73 +23,73 @@ from heedful.workflows.train import _add_reverse_directions, train_directions
 from tests.conftest import QUICK_SETTINGS, run_heedful
 
 
-def quick(*others: str) -> Iterator[str]:
+def set_args(*others: str) -> Iterator[str]:
     for setting in (*QUICK_SETTINGS, *others):
         yield from ("--set", setting)
 
 
-# ---- what is held out
+# ---- validation split
 
 
 def test_split_directions_validation_pair_is_held_out_in_both_directions() -> None:
-    forth = [Pair(add_tags(f"a{n} b", "fr"), f"x{n} y") for n in range(400)]
-    back = [Pair(add_tags(pair.target, "en"), strip_tags(pair.source)) for pair in forth]
+    forward = [Pair(add_tags(f"a{n} b", "fr"), f"x{n} y") for n in range(400)]
+    backward = [Pair(add_tags(pair.target, "en"), strip_tags(pair.source)) for pair in forward]
     others = [Pair(add_tags(f"a{n} b", "de"), f"z{n}") for n in range(300, 500)]
-    found = split_directions(
+    result = split_directions(
         [
-            DirectionPairs(("en", "fr"), lambda: iter(forth), 400),
-            DirectionPairs(("fr", "en"), lambda: iter(back), 400, reverse=True),
+            DirectionPairs(("en", "fr"), lambda: iter(forward), 400),
+            DirectionPairs(("fr", "en"), lambda: iter(backward), 400, reverse=True),
             DirectionPairs(("en", "de"), lambda: iter(others), 200),
         ],
-        lambda: iter([*forth, *back, *others]),
+        lambda: iter([*forward, *backward, *others]),
     )
-    counts = {name: found.validation_directions.count(name) for name in found.validation_directions}
+    counts = {name: result.validation_directions.count(name) for name in result.validation_directions}
     assert counts == {("en", "fr"): 20, ("fr", "en"): 20, ("en", "de"): 10}
-    assert found.validation_directions[:4] == (("en", "fr"), ("fr", "en"), ("en", "de"), ("en", "fr"))
-    held = {split_hash(side) for pair in found.validation for side in pair}
-    learned = [pair for pair in [*forth, *back, *others] if found.split_filter(pair)]
-    sources = {split_hash(pair.source) for pair in found.validation if "y" not in pair.source}
-    assert not any(split_hash(side) in sources for pair in learned for side in pair)
-    assert not any({split_hash(side) for side in pair} <= held for pair in learned)
-    assert len(learned) > 900
-    assert "20 of en-fr, 20 of fr-en, 10 of en-de" in found.notes[0]
+    assert result.validation_directions[:4] == (("en", "fr"), ("fr", "en"), ("en", "de"), ("en", "fr"))
+    held_out = {split_hash(side) for pair in result.validation for side in pair}
+    training = [pair for pair in [*forward, *backward, *others] if result.split_filter(pair)]
+    sources = {split_hash(pair.source) for pair in result.validation if "y" not in pair.source}
+    assert not any(split_hash(side) in sources for pair in training for side in pair)
+    assert not any({split_hash(side) for side in pair} <= held_out for pair in training)
+    assert len(training) > 900
+    assert "20 of en-fr, 20 of fr-en, 10 of en-de" in result.notes[0]
 
 
 def test_split_directions_without_validation_pair_is_an_error() -> None:
     pairs = [Pair(f"a{n}", "the same") for n in range(9)]
-    with pytest.raises(HeedfulError, match="cannot hold out any pair of en-fr") as caught:
+    with pytest.raises(HeedfulError, match="cannot hold out any pair of en-fr") as error:
         split_directions([DirectionPairs(("en", "fr"), lambda: iter(pairs), 9)], lambda: iter(pairs))
-    assert "--validation en-fr=FILE" in caught.value.hint
+    assert "--validation en-fr=FILE" in error.value.hint
 
 
-# ---- how much of each is seen
+# ---- sampling temperature
 
 
-def part(direction: str, share: float = 0.0) -> CorpusSource:
+def new_source(direction: str, fraction: float = 0.0) -> CorpusSource:
     source, target = direction.split("-")
-    return CorpusSource((Path("a"),), (source, target), (target,), share)
+    return CorpusSource((Path("a"),), (source, target), (target,), fraction)
 
 
 def test_apply_temperature_upsamples_small_directions() -> None:
-    parts, sizes = [part("en-fr"), part("en-de")], (900, 100)
-    assert apply_temperature(parts, sizes, 1.0) == tuple(parts)
-    shares = [each.fraction for each in apply_temperature(parts, sizes, 2.0)]
-    assert shares == pytest.approx([0.75, 0.25])  # 30 : 10
-    assert Mixture(sizes, tuple(shares)).counts == (750, 250)
-    even = [each.fraction for each in apply_temperature(parts, sizes, 100.0)]
-    assert even == pytest.approx([0.5, 0.5], abs=0.01)
+    sources, sizes = [new_source("en-fr"), new_source("en-de")], (900, 100)
+    assert apply_temperature(sources, sizes, 1.0) == tuple(sources)
+    fractions = [source.fraction for source in apply_temperature(sources, sizes, 2.0)]
+    assert fractions == pytest.approx([0.75, 0.25])  # 30 : 10
+    assert Mixture(sizes, tuple(fractions)).counts == (750, 250)
+    even_fractions = [source.fraction for source in apply_temperature(sources, sizes, 100.0)]
+    assert even_fractions == pytest.approx([0.5, 0.5], abs=0.01)
 
 
 def test_apply_temperature_divides_fraction_among_files_of_a_direction() -> None:
-    parts = [part("en-fr"), part("en-de"), part("en-fr")]
-    shares = [each.fraction for each in apply_temperature(parts, (600, 100, 300), 2.0)]
-    assert shares == pytest.approx([0.5, 0.25, 0.25])
+    sources = [new_source("en-fr"), new_source("en-de"), new_source("en-fr")]
+    fractions = [source.fraction for source in apply_temperature(sources, (600, 100, 300), 2.0)]
+    assert fractions == pytest.approx([0.5, 0.25, 0.25])
 
 
 def test_reversed_corpus_source_json_round_trip() -> None:
-    [_, turned] = _add_reverse_directions([part("en-fr")], both_ways=True)
-    assert (turned.direction, turned.tags, turned.reverse) == (("fr", "en"), ("en",), True)
-    assert CorpusSource.from_json(turned.to_json()) == turned
+    [_, reversed_source] = _add_reverse_directions([new_source("en-fr")], both_ways=True)
+    assert (reversed_source.direction, reversed_source.tags, reversed_source.reverse) == (("fr", "en"), ("en",), True)
+    assert CorpusSource.from_json(reversed_source.to_json()) == reversed_source
 
 
 def test_apply_temperature_of_one_corpus_is_an_error() -> None:
@@ -99,9 +99,11 @@ def test_apply_temperature_of_one_corpus_is_an_error() -> None:
 
 def test_apply_temperature_keeps_given_fractions() -> None:
     corpora = [CorpusSource((Path("a"),)), CorpusSource((Path("b"),), use_for_validation=False)]
-    assert [each.fraction for each in apply_temperature(corpora, (900, 100), 2.0)] == pytest.approx([0.75, 0.25])
-    told = [*corpora, CorpusSource((Path("c"),), fraction=0.2)]  # stays, and the others have the rest
-    assert [each.fraction for each in apply_temperature(told, (900, 100, 50), 2.0)] == pytest.approx([0.6, 0.2, 0.2])
+    assert [corpus.fraction for corpus in apply_temperature(corpora, (900, 100), 2.0)] == pytest.approx([0.75, 0.25])
+    with_fraction = [*corpora, CorpusSource((Path("c"),), fraction=0.2)]  # fixed; the others share the rest
+    assert [corpus.fraction for corpus in apply_temperature(with_fraction, (900, 100, 50), 2.0)] == pytest.approx(
+        [0.6, 0.2, 0.2]
+    )
 
 
 # ---- the command
@@ -123,15 +125,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_train_directions_both_ways(files: Path, tmp_path: Path) -> None:
     directions = ["--direction", f"en-fr={files}/fr.tsv", "--direction", f"en-de={files}/train.en,{files}/train.de"]
-    done = run_heedful(
-        "train", *directions, "--both-ways", "-o", tmp_path / "model", *quick("training.sampling_temperature=5")
+    result = run_heedful(
+        "train", *directions, "--both-ways", "-o", tmp_path / "model", *set_args("training.sampling_temperature=5")
     )
-    assert done.status == 0, done.err
-    assert "--to de" in done.out or "--to en" in done.out
+    assert result.status == 0, result.err
+    assert "--to de" in result.out or "--to en" in result.out
     names = ("en-fr", "fr-en", "en-de", "de-en")
     card = (tmp_path / "model" / "README.md").read_text(encoding="utf-8")
     for name in names:
-        assert f"\n{name}: loss " in done.err
+        assert f"\n{name}: loss " in result.err
         assert f"- {name}: loss " in card
     assert "BLEU" in card.split("- de-en")[1].split("\n")[0]
     assert card.startswith("# Heedful model: en to fr, fr to en, en to de, de to en\n")
@@ -144,21 +146,21 @@ def test_train_directions_both_ways(files: Path, tmp_path: Path) -> None:
     assert [prepared["validation_directions"].count(name.split("-")) for name in names] == [5, 5, 5, 5]
     counts = Mixture(tuple(prepared["sizes"]), tuple(prepared["fractions"])).counts
     assert max(counts) / min(counts) < max(prepared["sizes"]) / min(prepared["sizes"])
-    done = run_heedful("translate", tmp_path / "model", "Le chien", "--to", "de")
-    assert done.status == 0, done.err
+    result = run_heedful("translate", tmp_path / "model", "Le chien", "--to", "de")
+    assert result.status == 0, result.err
 
 
 def test_train_directions_validates_a_zero_shot_direction(files: Path, tmp_path: Path) -> None:
-    words = ["--direction", f"en-fr={files}/fr.tsv", "--direction", f"en-de={files}/train.en,{files}/train.de"]
-    given = ["-v", f"fr-de={files}/zero.tsv"]
-    done = run_heedful("train", *words, "--both-ways", *given, "-o", tmp_path / "model", *quick())
-    assert done.status == 0, done.err
-    assert "\nfr-de (zero-shot): loss " in done.err
-    assert "\nde-fr (zero-shot): loss " in done.err
+    directions = ["--direction", f"en-fr={files}/fr.tsv", "--direction", f"en-de={files}/train.en,{files}/train.de"]
+    validation = ["-v", f"fr-de={files}/zero.tsv"]
+    result = run_heedful("train", *directions, "--both-ways", *validation, "-o", tmp_path / "model", *set_args())
+    assert result.status == 0, result.err
+    assert "\nfr-de (zero-shot): loss " in result.err
+    assert "\nde-fr (zero-shot): loss " in result.err
 
 
 @pytest.mark.parametrize(
-    ("words", "problem"),
+    ("args", "problem"),
     [
         (["--direction", "en-fr"], "invalid direction 'en-fr'"),
         (["--direction", "en=a.tsv"], "cannot read languages 'en'"),
@@ -171,65 +173,76 @@ def test_train_directions_validates_a_zero_shot_direction(files: Path, tmp_path:
         (["--direction", "en-fr=FILE", "-v", "FILE"], "invalid direction"),
         (["--direction", "en-fr=missing.tsv"], "missing.tsv"),
         (["--both-ways"], "no directions to train"),
-        (["FILE", "--set", "training.sampling_temperature=2", *quick()], "needs at least two corpora"),
+        (["FILE", "--set", "training.sampling_temperature=2", *set_args()], "needs at least two corpora"),
         (
             [
                 *("--direction", "en-fr=FILE", "--direction", "en-de=HERE/train.en,HERE/train.de"),
-                *("-v", "en-fr=FILE", *quick()),
+                *("-v", "en-fr=FILE", *set_args()),
             ],
             "no training pairs of .*fr.tsv .* are left",
         ),
     ],
 )
 def test_train_directions_invalid_options_are_errors(
-    words: list[str], problem: str, files: Path, tmp_path: Path
+    args: list[str], problem: str, files: Path, tmp_path: Path
 ) -> None:
-    filled = [word.replace("FILE", f"{files}/fr.tsv").replace("HERE", str(files)) for word in words]
+    resolved_args = [arg.replace("FILE", f"{files}/fr.tsv").replace("HERE", str(files)) for arg in args]
     with pytest.raises(HeedfulError, match=problem):
-        app(["train", *filled, "-o", str(tmp_path / "model"), "--quiet"], standalone_mode=False)
+        app(["train", *resolved_args, "-o", str(tmp_path / "model"), "--quiet"], standalone_mode=False)
     assert not (tmp_path / "model").exists()
 
 
 # ---- zero-shot
 
 VOWELS = {"aa": "a", "ii": "i", "uu": "u", "ee": "e"}
-"""Four related languages: the same consonants, each with a vowel of its own."""
-LEARNED = ("aa-ii", "ii-uu", "uu-ee", "ee-aa", "ii-ee")
+"""Four related languages: the same consonants, each with its own vowel."""
+TRAINED_DIRECTIONS = ("aa-ii", "ii-uu", "uu-ee", "ee-aa", "ii-ee")
 """All pairs but that of aa and uu."""
 CONSONANTS = "bdfgklmnprst"
 
 
-def said(concepts: list[int], language: str) -> str:
+def render_sentence(concepts: list[int], language: str) -> str:
     vowel = VOWELS[language]
     return " ".join(f"{CONSONANTS[n]}{vowel}{CONSONANTS[n * 5 % 12]}{vowel}" for n in concepts)
 
 
 def new_sentences(count: int, seed: int) -> list[list[int]]:
-    chance = random.Random(seed)
-    return [[chance.randrange(12) for _ in range(chance.randint(2, 4))] for _ in range(count)]
+    rng = random.Random(seed)
+    return [[rng.randrange(12) for _ in range(rng.randint(2, 4))] for _ in range(count)]
 
 
 @pytest.mark.long
 def test_train_directions_translates_a_zero_shot_direction(tmp_path: Path) -> None:
     """Four languages, trained in all directions except those between two of them."""
-    parts = []
-    for number, name in enumerate(LEARNED):
+    directions = []
+    for number, name in enumerate(TRAINED_DIRECTIONS):
         source, target = name.split("-")
         path = tmp_path / f"{name}.tsv"
-        write_tsv([(said(each, source), said(each, target)) for each in new_sentences(400, number)], path)
-        parts.append(parse_direction(f"{name}={path}"))
+        write_tsv(
+            [
+                (render_sentence(sentence, source), render_sentence(sentence, target))
+                for sentence in new_sentences(400, number)
+            ],
+            path,
+        )
+        directions.append(parse_direction(f"{name}={path}"))
     settings = {
         "preset": "demo",
         "tokenizer": {"model_type": "character", "vocab_size": 300},
         "model": {"d_model": 32, "heads": 2, "d_ff": 64, "encoder_layers": 1, "decoder_layers": 1},
         "training": {"max_epochs": 10, "warmup_updates": 100, "threads": 1, "validation_size": 40, "bleu_sentences": 0},
     }
-    engine = train_directions(parts, tmp_path / "model", both_ways=True, settings=settings, report=Reporter(quiet=True))
+    engine = train_directions(
+        directions, tmp_path / "model", both_ways=True, settings=settings, report=Reporter(quiet=True)
+    )
     assert engine.model_folder.config.is_zero_shot("aa", "uu")
     unseen = new_sentences(60, 99)
     search = GenerationConfig(beam_size=1, target_language="uu")
-    found = engine.translate([said(each, "aa") for each in unseen], search)
-    right = [text.text == said(each, "uu") for text, each in zip(found, unseen, strict=True)]
-    vowels = [letter for text in found for letter in text.text if letter in "aiue"]
-    assert vowels.count("u") / len(vowels) > 0.95  # the language is right ...
-    assert sum(right) / len(right) > 0.3  # ... and whole sentences are, of 12 ^ 2 to 12 ^ 4
+    translations = engine.translate([render_sentence(sentence, "aa") for sentence in unseen], search)
+    is_correct = [
+        translation.text == render_sentence(sentence, "uu")
+        for translation, sentence in zip(translations, unseen, strict=True)
+    ]
+    vowels = [letter for translation in translations for letter in translation.text if letter in "aiue"]
+    assert vowels.count("u") / len(vowels) > 0.95  # the language is correct ...
+    assert sum(is_correct) / len(is_correct) > 0.3  # ... and so are complete sentences, out of 12^2 to 12^4

@@ -1,4 +1,4 @@
-"""Recipes with a name: all valid, the paper's as printed, and a choice that grows with the corpus."""
+"""Presets: all valid, base and big as in the paper, and auto grows with the corpus."""
 
 from itertools import pairwise
 
@@ -18,7 +18,7 @@ SIZES = [100, 3_000, 30_000, 300_000, 10_000_000]
 
 
 def corpus(pairs: int, alphabet: int = 89) -> CorpusSize:
-    """Sentences of about 100 characters, both sides together 200: as in newspapers."""
+    """Sentences of about 100 characters per side, as in news text."""
     return CorpusSize(pairs, pairs * 200, alphabet)
 
 
@@ -106,7 +106,7 @@ def test_choose_config_for_size_warmup_is_short() -> None:
         assert config.training.warmup_updates < updates / 4
 
 
-# ---- settings on top
+# ---- overrides
 
 
 def test_config_chooser_settings_override_the_preset() -> None:
@@ -142,6 +142,6 @@ def test_config_chooser_default_is_auto() -> None:
     ],
 )
 def test_config_chooser_invalid_setting_is_an_error(settings: dict[str, object], problem: str, hint: str) -> None:
-    with pytest.raises(HeedfulError) as caught:
+    with pytest.raises(HeedfulError) as error:
         make_config_chooser(settings)
-    assert (caught.value.problem, caught.value.hint) == (problem, hint)
+    assert (error.value.problem, error.value.hint) == (problem, hint)

@@ -1,4 +1,4 @@
-"""Snapshots: weights kept for looking back, which change nothing in the run and survive its end."""
+"""Snapshots: weights at some updates, which do not affect the run and are kept after it."""
 
 import shutil
 from itertools import pairwise
@@ -14,7 +14,7 @@ from tests.conftest import quick_train_args, run_heedful
 QUICK_UPDATES = snapshot_updates(24, 12)
 
 
-def contents(folder: Path) -> dict[str, bytes]:
+def read_snapshots(folder: Path) -> dict[str, bytes]:
     """The snapshots of a model folder, byte by byte."""
     return {path.name: path.read_bytes() for path in (folder / "training" / "snapshots").iterdir()}
 
@@ -35,27 +35,27 @@ def test_snapshot_updates_of_none_and_one() -> None:
 
 def test_snapshots_from_first_to_last_update(quick_model: Path) -> None:
     training = quick_model / "training"
-    found = {int(path.stem): path for path in (training / "snapshots").iterdir()}
-    assert found.keys() == QUICK_UPDATES
+    snapshots = {int(path.stem): path for path in (training / "snapshots").iterdir()}
+    assert snapshots.keys() == QUICK_UPDATES
     checkpoint = training / "checkpoints" / f"{24:09}" / "weights.safetensors"
-    assert found[24].read_bytes() == checkpoint.read_bytes()
-    assert len({path.read_bytes() for path in found.values()}) == len(found)
+    assert snapshots[24].read_bytes() == checkpoint.read_bytes()
+    assert len({path.read_bytes() for path in snapshots.values()}) == len(snapshots)
     assert list_saved_weights(quick_model).keys() > QUICK_UPDATES  # beside the checkpoints
 
 
 def test_load_snapshot_restores_the_weights(quick_model: Path) -> None:
-    bundle = ModelFolder.load(quick_model)
-    first = load_snapshot(bundle, quick_model, 0)
+    model_folder = ModelFolder.load(quick_model)
+    first = load_snapshot(model_folder, quick_model, 0)
     stored = read_tensors(quick_model / "training" / "snapshots" / "000000000.safetensors")
     for name, parameter in first.translation_model.named_parameters():
         assert parameter.equal(stored[name]), name
-    assert not first.translation_model.output.weight.equal(bundle.translation_model.output.weight)
+    assert not first.translation_model.output.weight.equal(model_folder.translation_model.output.weight)
 
 
 @pytest.mark.long
 def test_snapshots_do_not_change_the_training(quick_model: Path, grammar_pairs: Path, tmp_path: Path) -> None:
-    words = quick_train_args(grammar_pairs, tmp_path / "model")
-    assert run_heedful(*words, "--set", "training.snapshots=0").status == 0
+    args = quick_train_args(grammar_pairs, tmp_path / "model")
+    assert run_heedful(*args, "--set", "training.snapshots=0").status == 0
     assert not (tmp_path / "model" / "training" / "snapshots").exists()
     weights = (tmp_path / "model" / "weights.safetensors").read_bytes()
     assert weights == (quick_model / "weights.safetensors").read_bytes()
@@ -73,5 +73,5 @@ def test_resume_writes_missing_snapshots(quick_model: Path, tmp_path: Path) -> N
         (folder / "training" / "snapshots" / f"{update:09}.safetensors").unlink()
     write_json(folder / "training" / "snapshots" / f"{late[0]:09}.safetensors", {"from": "another run"})
     assert run_heedful("train", "--resume", folder).status == 0
-    assert contents(folder) == contents(quick_model)
+    assert read_snapshots(folder) == read_snapshots(quick_model)
     assert (folder / "weights.safetensors").read_bytes() == (quick_model / "weights.safetensors").read_bytes()

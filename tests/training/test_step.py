@@ -1,4 +1,4 @@
-"""One update: however it is split, only when it is sound, and enough of them learn."""
+"""One update: independent of the batch split, skipped if not finite; and a model learns simple tasks."""
 
 import copy
 import math
@@ -22,7 +22,7 @@ CONFIG = TrainingConfig(label_smoothing=0.1, precision="float32")
 
 
 def new_model(seed: int, dropout: float = 0.0) -> Transformer:
-    """Without attention biases: the true gradient of a key's is zero, and Adam would blow up the rounding."""
+    """Without attention biases: the true gradient of key biases is zero, and Adam would amplify the rounding."""
     torch.manual_seed(seed)
     config = ModelConfig(
         source_vocab_size=17,
@@ -39,20 +39,20 @@ def new_model(seed: int, dropout: float = 0.0) -> Transformer:
 
 
 def pairs(count: int) -> tuple[list[list[int]], list[list[int]]]:
-    draw = random.Random(5)
-    sides = [[[draw.randrange(2, 17) for _ in range(draw.randint(1, 7))] for _ in range(count)] for _ in "12"]
+    rng = random.Random(5)
+    sides = [[[rng.randrange(2, 17) for _ in range(rng.randint(1, 7))] for _ in range(count)] for _ in "12"]
     return sides[0], sides[1]
 
 
-def split(sources: Sequence[list[int]], targets: Sequence[list[int]], parts: int) -> list[Batch]:
-    return [collate(sources[part::parts], targets[part::parts]) for part in range(parts)]
+def split(sources: Sequence[list[int]], targets: Sequence[list[int]], count: int) -> list[Batch]:
+    return [collate(sources[index::count], targets[index::count]) for index in range(count)]
 
 
 def weights(model: Transformer) -> dict[str, torch.Tensor]:
     return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
-def updated(batches: list[Batch], config: TrainingConfig = CONFIG) -> tuple[float, dict[str, torch.Tensor]]:
+def run_two_updates(batches: list[Batch], config: TrainingConfig = CONFIG) -> tuple[float, dict[str, torch.Tensor]]:
     """The loss, and the weights after two updates of the same model on these batches."""
     model = new_model(1)
     optimizer = new_optimizer(model, config)
@@ -79,23 +79,23 @@ def test_collate_empty_sentences_end_with_end_token() -> None:
 
 def test_compute_batch_loss_matches_log_probabilities() -> None:
     model, batch = new_model(2).eval(), collate(*pairs(11))
-    smoothed, likelihood = compute_batch_loss(model, batch, 0.0)
+    smoothed, nll = compute_batch_loss(model, batch, 0.0)
     expected = -model.score(batch.source, batch.target).sum()
     torch.testing.assert_close(smoothed, expected, rtol=0, atol=1e-10)
-    torch.testing.assert_close(likelihood, expected.detach(), rtol=0, atol=1e-10)
+    torch.testing.assert_close(nll, expected.detach(), rtol=0, atol=1e-10)
 
 
-# ---- split
+# ---- batch split
 
 
-@pytest.mark.parametrize("parts", [2, 5, 23])
-def test_run_update_is_invariant_to_batch_split(parts: int) -> None:
+@pytest.mark.parametrize("batch_count", [2, 5, 23])
+def test_run_update_is_invariant_to_batch_split(batch_count: int) -> None:
     sources, targets = pairs(23)
-    whole_loss, whole = updated([collate(sources, targets)])
-    loss, found = updated(split(sources, targets, parts))
-    assert loss == pytest.approx(whole_loss, abs=1e-12)
-    for name, weight in whole.items():
-        torch.testing.assert_close(found[name], weight, rtol=0, atol=1e-12)
+    expected_loss, expected = run_two_updates([collate(sources, targets)])
+    loss, actual = run_two_updates(split(sources, targets, batch_count))
+    assert loss == pytest.approx(expected_loss, abs=1e-12)
+    for name, weight in expected.items():
+        torch.testing.assert_close(actual[name], weight, rtol=0, atol=1e-12)
 
 
 def test_run_update_returns_the_loss_before_the_update() -> None:
@@ -109,28 +109,28 @@ def test_run_update_returns_the_loss_before_the_update() -> None:
 
 def test_run_update_is_invariant_to_order() -> None:
     sources, targets = pairs(23)
-    _, expected = updated(split(sources, targets, 5))
-    _, backwards = updated(split(sources[::-1], targets[::-1], 5)[::-1])
+    _, expected = run_two_updates(split(sources, targets, 5))
+    _, backwards = run_two_updates(split(sources[::-1], targets[::-1], 5)[::-1])
     for name, weight in expected.items():
         torch.testing.assert_close(backwards[name], weight, rtol=0, atol=1e-12)
 
 
-# ---- sound
+# ---- finite gradients
 
 
-@pytest.mark.parametrize("poison", [float("inf"), float("nan")])
-def test_optimizer_step_non_finite_loss_changes_nothing(poison: float) -> None:
+@pytest.mark.parametrize("value", [float("inf"), float("nan")])
+def test_optimizer_step_non_finite_loss_changes_nothing(value: float) -> None:
     model, batch = new_model(3), collate(*pairs(11))
     optimizer = new_optimizer(model, CONFIG)
     run_update(model, optimizer, [batch], CONFIG, 0.01)
     with torch.no_grad():
-        model.encoder.embedding.table.weight[batch.source[0, 0], 5] = poison
-    before, moments = weights(model), copy.deepcopy(optimizer.state_dict()["state"])
+        model.encoder.embedding.table.weight[batch.source[0, 0], 5] = value
+    before, optimizer_state = weights(model), copy.deepcopy(optimizer.state_dict()["state"])
     assert math.isnan(run_update(model, optimizer, [batch], CONFIG, 0.01).loss)
     for name, weight in weights(model).items():
         assert torch.equal(weight.nan_to_num(7.0), before[name].nan_to_num(7.0))
     for number, state in optimizer.state_dict()["state"].items():
-        assert all(torch.equal(state[kind], moments[number][kind]) for kind in state)
+        assert all(torch.equal(state[kind], optimizer_state[number][kind]) for kind in state)
 
 
 def test_run_update_one_non_finite_batch_skips_the_step() -> None:
@@ -144,28 +144,28 @@ def test_run_update_one_non_finite_batch_skips_the_step() -> None:
         assert torch.equal(weight.nan_to_num(7.0), before[name].nan_to_num(7.0))
 
 
-def gradient_length(model: Transformer) -> float:
+def gradient_norm(model: Transformer) -> float:
     squares = [float(parameter.grad.pow(2).sum()) for parameter in model.parameters()]
     return float(sum(squares) ** 0.5)
 
 
 def test_run_update_clips_the_gradient_norm() -> None:
     batch = collate(*pairs(11))
-    lengths, directions = {}, {}
-    for clip in (0.0, 0.37, 1000.0):
+    norms, directions = {}, {}
+    for max_norm in (0.0, 0.37, 1000.0):
         model = new_model(5)
-        config = CONFIG.model_copy(update={"max_grad_norm": clip})
+        config = CONFIG.model_copy(update={"max_grad_norm": max_norm})
         run_update(model, new_optimizer(model, config), [batch], config, 0.01)
-        lengths[clip] = gradient_length(model)
-        directions[clip] = model.encoder.embedding.table.weight.grad / lengths[clip]
-    assert lengths[0.0] > 0.5
-    assert lengths[1000.0] == pytest.approx(lengths[0.0], rel=1e-12)
-    assert lengths[0.37] == pytest.approx(0.37, rel=1e-5)
+        norms[max_norm] = gradient_norm(model)
+        directions[max_norm] = model.encoder.embedding.table.weight.grad / norms[max_norm]
+    assert norms[0.0] > 0.5
+    assert norms[1000.0] == pytest.approx(norms[0.0], rel=1e-12)
+    assert norms[0.37] == pytest.approx(0.37, rel=1e-5)
     torch.testing.assert_close(directions[0.37], directions[0.0], rtol=0, atol=1e-9)
 
 
 def test_run_update_first_adam_step_by_hand() -> None:
-    """Its two moments then cancel: every weight with a gradient moves by the rate, against the sign."""
+    """The two moments cancel: every weight with a gradient moves by the learning rate, against its sign."""
     model, batch = new_model(6), collate(*pairs(11))
     before = weights(model)
     run_update(model, new_optimizer(model, CONFIG), [batch], CONFIG, 0.003)
@@ -202,15 +202,15 @@ SYMBOLS = range(3, 15)
 @pytest.mark.parametrize(
     "name", ["copy", *(pytest.param(name, marks=pytest.mark.long) for name in ("reverse", "sort"))]
 )
-def test_run_update_learns(name: str) -> None:
+def test_run_update_learns_sequence_tasks(name: str) -> None:
     """Sequences of 3 to 8 out of 12 symbols; the test sequences are not in the training data."""
-    task, draw = TASKS[name], random.Random(1)
+    task, rng = TASKS[name], random.Random(1)
 
     def sequences(count: int) -> list[list[int]]:
-        return [draw.choices(SYMBOLS, k=draw.randint(3, 8)) for _ in range(count)]
+        return [rng.choices(SYMBOLS, k=rng.randint(3, 8)) for _ in range(count)]
 
     unseen = sequences(300)
-    secret = {tuple(symbols) for symbols in unseen}
+    unseen_set = {tuple(symbols) for symbols in unseen}
     torch.manual_seed(1)
     shape = ModelConfig(
         source_vocab_size=15,
@@ -227,8 +227,8 @@ def test_run_update_learns(name: str) -> None:
     optimizer = new_optimizer(model, config)
     updates = 500
     for step in range(1, updates + 1):
-        shown = [symbols for symbols in sequences(64) if tuple(symbols) not in secret]
-        batch = collate(shown, [task(symbols) for symbols in shown])
+        training = [symbols for symbols in sequences(64) if tuple(symbols) not in unseen_set]
+        batch = collate(training, [task(symbols) for symbols in training])
         run_update(
             model,
             optimizer,
@@ -237,9 +237,9 @@ def test_run_update_learns(name: str) -> None:
             compute_learning_rate(step, (step - 1) / updates, config, shape.d_model, updates),
         )
     source = collate(unseen, unseen).source
-    found = search(model.eval(), source, GenerationConfig(beam_size=1))
-    right = sum(
+    results = search(model.eval(), source, GenerationConfig(beam_size=1))
+    correct = sum(
         hypotheses[0].complete and list(hypotheses[0].tokens) == task(symbols)
-        for hypotheses, symbols in zip(found, unseen, strict=True)
+        for hypotheses, symbols in zip(results, unseen, strict=True)
     )
-    assert right >= 0.99 * len(unseen)
+    assert correct >= 0.99 * len(unseen)

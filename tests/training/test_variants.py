@@ -48,13 +48,13 @@ def test_train_variant_translates_the_same_after_loading(name: str, grammar_pair
     settings = merge_settings(parse_overrides(QUICK_SETTINGS), parse_overrides(VARIANTS[name]))
     settings = merge_settings(settings, {"training": {"max_updates": 6}})
     engine = heedful.train(grammar_pairs, tmp_path / "m", settings=settings, report=Reporter(quiet=True))
-    again = heedful.load(tmp_path / "m", device="cpu", engine="pytorch")
+    loaded = heedful.load(tmp_path / "m", device="cpu", engine="pytorch")
     text = ["The dog is tired. " * 12]
-    assert again.translate(text)[0].alternatives == engine.translate(text)[0].alternatives
+    assert loaded.translate(text)[0].alternatives == engine.translate(text)[0].alternatives
 
 
 def test_patience_stops_a_diverging_training(grammar_pairs: Path, tmp_path: Path) -> None:
-    """A rate that ruins the model: validation never improves again, and patience ends the run."""
+    """A learning rate that ruins the model: validation never improves, and patience ends the run."""
     settings = merge_settings(
         parse_overrides(QUICK_SETTINGS),
         {

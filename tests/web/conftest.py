@@ -21,7 +21,7 @@ FLAGS = [
 ]
 REQUIRED = "HEEDFUL_BROWSER_REQUIRED"
 """Set where a missing browser is a failure, not a reason to skip."""
-expect.set_options(timeout=20_000)  # milliseconds: the page may wait for a model on a busy machine
+expect.set_options(timeout=60_000)  # milliseconds: the page may wait for a model on a busy machine
 TIRED = "The animal didn't cross the street because it was too tired."
 
 
@@ -34,7 +34,7 @@ def address(demo_model: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def untrained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def untrained_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with an untrained model, which accepts sentences of any length."""
     folder = tmp_path_factory.mktemp("untrained")
     new_model_folder(layers=(2, 2)).save(folder)
@@ -74,7 +74,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
     tab.on("console", record_message)
     tab.on("pageerror", lambda error: problems.append(str(error)))
     tab.on("request", record_request)
-    tab.set_default_timeout(30_000)
+    tab.set_default_timeout(60_000)
     yield tab
     context.close()
     assert not problems, problems

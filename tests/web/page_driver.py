@@ -1,4 +1,4 @@
-"""What tests of the page ask the server beside the browser, and how they read the page."""
+"""Traces of sentences from the server and recomputed in NumPy, and functions that read the page."""
 
 import json
 from dataclasses import dataclass
@@ -11,34 +11,34 @@ import numpy as np
 from playwright.sync_api import Locator, expect
 from safetensors.numpy import load
 
-from tests.web.recomputed_values import Recomputed
+from tests.web.numpy_model import NumpyModel
 
 MINUS = "\u2212"
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A sentence as the server sees it, and the same recomputed."""
+class TracedSentence:
+    """The trace of a sentence from the server, and the same values recomputed in NumPy."""
 
     address: str
     text: str
     manifest: dict[str, Any]
-    numpy: Recomputed
+    numpy: NumpyModel
 
-    def url(self, view: str, **place: object) -> str:
-        """A view of this sentence; numbers count from 1, as people do."""
-        return self.address + self.hash(view, **place)
+    def url(self, view: str, **selection: object) -> str:
+        """The URL of a view of this sentence; numbers count from 1."""
+        return self.address + self.hash(view, **selection)
 
-    def hash(self, view: str, **place: object) -> str:
-        """The same without the address."""
-        return f"/#/{view}?text={quote(self.text)}" + "".join(f"&{name}={value}" for name, value in place.items())
+    def hash(self, view: str, **selection: object) -> str:
+        """The same without the address of the server."""
+        return f"/#/{view}?text={quote(self.text)}" + "".join(f"&{name}={value}" for name, value in selection.items())
 
     def tensor(self, name: str) -> Any:
-        """A tensor as the page gets it."""
+        """A tensor as the server sends it to the page."""
         return tensor(self.address, self.manifest["id"], name)
 
     def sides(self, kind: str) -> tuple[list[str], list[str]]:
-        """Pieces that look, and pieces that are looked at."""
+        """The subwords of the queries and of the keys."""
         sides = self.manifest["sides"]
         names = {
             "encoder": ("source", "source"),
@@ -49,35 +49,35 @@ class Pass:
         return sides[rows]["subwords"], sides[columns]["subwords"]
 
 
-def asked(address: str, text: str) -> dict[str, Any]:
+def request_manifest(address: str, text: str) -> dict[str, Any]:
     """The manifest of a sentence's trace."""
     body = json.dumps({"source": text}).encode()
-    with urlopen(Request(f"{address}/api/trace", body, {"Content-Type": "application/json"})) as answer:
-        manifest: dict[str, Any] = json.load(answer)
+    with urlopen(Request(f"{address}/api/trace", body, {"Content-Type": "application/json"})) as response:
+        manifest: dict[str, Any] = json.load(response)
     return manifest
 
 
 def tensor(address: str, trace: str, name: str) -> Any:
-    """A tensor of a trace, as the page gets it."""
-    with urlopen(f"{address}/api/trace/{trace}/tensors?names={name}") as answer:
-        return load(answer.read())[name].astype(np.float64)
+    """A tensor of a trace, as the server sends it to the page."""
+    with urlopen(f"{address}/api/trace/{trace}/tensors?names={name}") as response:
+        return load(response.read())[name].astype(np.float64)
 
 
-def passed(address: str, folder: Path, text: str) -> Pass:
-    """Ask for a trace, and compute the same in NumPy."""
-    manifest = asked(address, text)
+def trace_sentence(address: str, folder: Path, text: str) -> TracedSentence:
+    """Request a trace, and recompute it in NumPy."""
+    manifest = request_manifest(address, text)
     sides = manifest["sides"]
-    numpy = Recomputed(folder, manifest["model"]["heads"], sides["source"]["ids"], sides["decoder_input"]["ids"])
-    return Pass(address, text, manifest, numpy)
+    numpy = NumpyModel(folder, manifest["model"]["heads"], sides["source"]["ids"], sides["decoder_input"]["ids"])
+    return TracedSentence(address, text, manifest, numpy)
 
 
-def number(text: str) -> float:
-    """A number as the page prints it."""
+def parse_number(text: str) -> float:
+    """Parse a number that the page prints."""
     return float(text.strip().replace(MINUS, "-"))
 
 
 def open_table(figure: Locator) -> None:
-    """Let a figure show its numbers; not before it is drawn, or it moves away under the pointer."""
+    """Show the table of a figure, once it is drawn: drawing would move the button away."""
     expect(figure.locator("[aria-rowcount]")).to_be_attached()
     figure.get_by_text("Show as table").click()
 

@@ -1,4 +1,4 @@
-"""For everybody: axe finds nothing, the keyboard reaches a cell, and a link shows another person the same."""
+"""Accessibility: no axe violations, keyboard navigation, and links that restore the complete state."""
 
 from pathlib import Path
 from typing import Any
@@ -9,12 +9,12 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.conftest import TIRED
-from tests.web.views import DRAWN, link, visit
+from tests.web.views import VIEW_SELECTORS, build_link, open_view
 
 pytestmark = pytest.mark.long  # keyboard and screen reader through all views
 
 AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text()
-EVERYTHING = {
+SELECTION = {
     "sentence": 2,
     "kind": "encoder",
     "layer": 2,
@@ -35,42 +35,45 @@ EVERYTHING = {
 """Every field of the selection but the view, the model, the text and the forced start."""
 STOPS = "a[href], button, select, input, textarea, summary, [tabindex='0']"
 VALUES = "all => all.map(each => each.value)"
-TWO = f"The dog was tired. {TIRED}"
+TWO_SENTENCES = f"The dog was tired. {TIRED}"
 
 
-def findings(page: Page, rules: str = "") -> list[str]:
-    """What axe complains of, with the first place of each."""
+def find_violations(page: Page, rules: str = "") -> list[str]:
+    """The violations that axe reports, with the first element of each."""
     page.evaluate(AXE)
-    found: dict[str, Any] = page.evaluate(f"axe.run(document, {{ resultTypes: ['violations'] {rules} }})")
-    return [f"{each['impact']} {each['id']}: {each['nodes'][0]['html']}" for each in found["violations"]]
+    result: dict[str, Any] = page.evaluate(f"axe.run(document, {{ resultTypes: ['violations'] {rules} }})")
+    return [
+        f"{violation['impact']} {violation['id']}: {violation['nodes'][0]['html']}"
+        for violation in result["violations"]
+    ]
 
 
-def test_axe(page: Page, address: str) -> None:
-    for view in DRAWN:
-        visit(page, address, view)
+def test_every_view_has_no_axe_violations(page: Page, address: str) -> None:
+    for view in VIEW_SELECTORS:
+        open_view(page, address, view)
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        assert not findings(page), view
-    visit(page, address, "experiments", off="cross.1.2", beam=3)
-    assert not findings(page)
+        assert not find_violations(page), view
+    open_view(page, address, "experiments", off="cross.1.2", beam=3)
+    assert not find_violations(page)
     page.locator(".target-word").nth(3).click()
     expect(page.locator("button.alternative").first).to_be_visible()
-    assert not findings(page)
+    assert not find_violations(page)
     page.expects_errors = True  # type: ignore[attr-defined]
-    page.goto(address + link("head", prefix="9999"))
+    page.goto(address + build_link("head", prefix="9999"))
     expect(page.get_by_role("alert")).to_be_visible()
-    assert not findings(page)
+    assert not find_violations(page)
 
 
 def test_dark_theme_has_contrast(page: Page, address: str) -> None:
     page.emulate_media(color_scheme="dark")
-    for view in DRAWN:
-        visit(page, address, view)
-        assert not findings(page, ", runOnly: ['color-contrast']"), view
+    for view in VIEW_SELECTORS:
+        open_view(page, address, view)
+        assert not find_violations(page, ", runOnly: ['color-contrast']"), view
 
 
-def focused(page: Page) -> str:
-    """What the keyboard is at, and how it is outlined."""
-    found: str = page.evaluate(
+def describe_focus(page: Page) -> str:
+    """The focused element and its outline."""
+    description: str = page.evaluate(
         """() => {
           const { activeElement: at } = document;
           const box = at.querySelector(":scope > .ring"); // of a drawing, which has no outline
@@ -80,40 +83,40 @@ def focused(page: Page) -> str:
           return `${at.tagName} ${name} | ${ring ? `solid ${ring}` : `${outlineStyle} ${outlineWidth}`}`;
         }"""
     )
-    return found
+    return description
 
 
 def test_keyboard_focus_is_visible(page: Page, address: str) -> None:
-    """Tab goes through each view and leaves it again; where it stands is outlined."""
+    """Tab goes through each view and leaves it again; the focused element is outlined."""
     for view in ("translate", "head", "cell", "decode", "experiments", "training", "lesson"):
         page.goto("about:blank")  # Tab starts at the top
-        visit(page, address, view)
+        open_view(page, address, view)
         stops = page.locator(STOPS).evaluate_all(
             "all => all.filter(each => each.checkVisibility() && !each.disabled).length"
         )
-        seen = []
+        visited = []
         for _ in range(min(stops, 90)):
             page.keyboard.press("Tab")
-            stop = focused(page)
+            stop = describe_focus(page)
             if stop.startswith("BODY"):
                 break
             assert stop.endswith("| solid 3px"), stop
-            seen.append(stop)
-        assert len(seen) >= min(stops, 90) * 0.9, (view, stops, len(seen))  # radio buttons share one stop
+            visited.append(stop)
+        assert len(visited) >= min(stops, 90) * 0.9, (view, stops, len(visited))  # radio buttons share one stop
         page.keyboard.press("Shift+Tab")
-        assert focused(page) != seen[-1] or len(seen) == 1
+        assert describe_focus(page) != visited[-1] or len(visited) == 1
 
 
 def tab_to(page: Page, name: str) -> None:
     for _ in range(150):
-        if focused(page).split(" | ")[0] == name:
+        if describe_focus(page).split(" | ")[0] == name:
             return
         page.keyboard.press("Tab")
-    raise AssertionError(f"Tab does not come to {name}")
+    raise AssertionError(f"Tab does not reach {name}")
 
 
 def test_keyboard_only_reaches_cell(page: Page, address: str) -> None:
-    """From an empty tab: a sentence, the map, a head, a word that looks at another, its arithmetic."""
+    """From an empty tab: type a sentence, open the map, a head, a cell."""
     page.goto(address)
     expect(page.locator(".map-head").first).to_be_visible()
     tab_to(page, "TEXTAREA Text to translate")
@@ -124,19 +127,19 @@ def test_keyboard_only_reaches_cell(page: Page, address: str) -> None:
     tab_to(page, "A Map")
     page.keyboard.press("Enter")
     expect(page.locator("#view-map .map-head").first).to_be_visible()
-    assert focused(page).startswith("A Map")  # the tab keeps the keyboard
+    assert describe_focus(page).startswith("A Map")  # the link keeps the focus
     head = page.locator("#view-map .map-head").nth(1).get_attribute("aria-label")
     tab_to(page, f"BUTTON {head}")
     page.keyboard.press("Enter")
     expect(page.locator("#view-head .strongest li").first).to_be_visible()
-    expect(page.locator("#view-head")).to_be_focused()  # the keyboard came along
+    expect(page.locator("#view-head")).to_be_focused()  # the focus moves to the view
     tab_to(page, f"DIV {page.get_by_role('grid').get_attribute('aria-label')}")
     for key in ("Home", "PageUp", "ArrowDown", "ArrowRight", "ArrowRight", "Enter"):
         page.keyboard.press(key)
     expect(page.locator("#view-cell .cell-summary")).to_contain_text("dog attends to was")
     expect(page.locator("#view-cell")).to_be_focused()
     page.keyboard.press("Tab")
-    assert focused(page).startswith("SELECT Attention")
+    assert describe_focus(page).startswith("SELECT Attention")
     page.go_back()
     expect(page.get_by_role("grid")).to_be_visible()
 
@@ -147,23 +150,23 @@ def parameters(page: Page) -> dict[str, list[str]]:
 
 def test_shared_link_shows_same_view(page: Page, address: str) -> None:
     for view in ("translate", "head", "cell", "decode", "positions"):
-        page.goto(address + link(view, TWO, **EVERYTHING))
-        expect(page.locator(f"#view-{view} {DRAWN[view]}").first).to_be_visible()
-        kept = parameters(page)
-        assert {name: kept[name] for name in EVERYTHING} == {n: [str(v)] for n, v in EVERYTHING.items()}
+        page.goto(address + build_link(view, TWO_SENTENCES, **SELECTION))
+        expect(page.locator(f"#view-{view} {VIEW_SELECTORS[view]}").first).to_be_visible()
+        url_parameters = parameters(page)
+        assert {name: url_parameters[name] for name in SELECTION} == {n: [str(v)] for n, v in SELECTION.items()}
         other = page.context.new_page()
         other.goto(page.url)
-        expect(other.locator(f"#view-{view} {DRAWN[view]}").first).to_be_visible()
+        expect(other.locator(f"#view-{view} {VIEW_SELECTORS[view]}").first).to_be_visible()
         expect(other.locator("main")).to_have_text(page.locator("main").text_content() or "")
-        assert parameters(other) == kept
+        assert parameters(other) == url_parameters
         controls = f"#view-{view} select, #view-{view} input"
-        shown = [tab.locator(controls).evaluate_all(VALUES) for tab in (page, other)]
-        assert shown[0] == shown[1]
+        values = [tab.locator(controls).evaluate_all(VALUES) for tab in (page, other)]
+        assert values[0] == values[1]
         other.close()
 
 
-def test_back_and_forward(page: Page, address: str) -> None:
-    visit(page, address, "translate")
+def test_back_and_forward_restore_selection(page: Page, address: str) -> None:
+    open_view(page, address, "translate")
     page.get_by_role("link", name="Head", exact=True).click()
     heading = page.locator("#view-head h3").first
     expect(heading).to_have_text("Cross-attention, layer 2, head 1")

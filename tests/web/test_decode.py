@@ -1,4 +1,4 @@
-"""The beam tree: every candidate with its fate, and scores that a person can check."""
+"""The beam tree: every candidate with its status, and scores that can be recomputed."""
 
 import re
 from typing import Any
@@ -6,61 +6,67 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.test_translate import in_url, manifest_of, number, opened
+from tests.web.test_translate import get_url_parameter, open_page, parse_number, request_manifest
 
 
-def path_ids(nodes: list[dict[str, Any]], place: int) -> list[int]:
-    found: list[int] = []
-    while place >= 0:
-        found.insert(0, nodes[place]["id"])
-        place = nodes[place]["parent"]
-    return found
+def path_ids(nodes: list[dict[str, Any]], index: int) -> list[int]:
+    ids: list[int] = []
+    while index >= 0:
+        ids.insert(0, nodes[index]["id"])
+        index = nodes[index]["parent"]
+    return ids
 
 
 def test_beam_candidates_show_status_and_chosen_path(page: Page, address: str) -> None:
-    opened(page, address, "#/decode?beam=4&step=16")
-    manifest = manifest_of(address, beam_size=4)
+    open_page(page, address, "#/decode?beam=4&step=16")
+    manifest = request_manifest(address, beam_size=4)
     nodes = manifest["beam_search"]["nodes"]
     expect(page.locator(".tree-foot .legend")).to_contain_text("Steps")
-    told = page.locator(".tree-foot .legend").inner_text()
-    window = re.match(r"Steps (\d+) to (\d+) of (\d+)", told)
-    assert window, told
-    first, last, steps = map(int, window.groups())
+    legend = page.locator(".tree-foot .legend").inner_text()
+    match = re.match(r"Steps (\d+) to (\d+) of (\d+)", legend)
+    assert match, legend
+    first, last, steps = map(int, match.groups())
     assert (last - first, steps) == (6, nodes[-1]["step"] + 1)
-    inside = [place for place, node in enumerate(nodes) if first - 1 <= node["step"] <= last - 1]
+    visible_indexes = [index for index, node in enumerate(nodes) if first - 1 <= node["step"] <= last - 1]
     drawn = page.locator(".tree .node").evaluate_all(
         "all => all.map(n => [Number(n.dataset.index), n.getAttribute('class'), n.ariaLabel])"
     )
-    assert [place for place, _, _ in drawn] == inside
-    written = manifest["sides"]["target"]["ids"]
-    for place, shape, label in drawn:
-        node = nodes[place]
-        assert node["status"] in shape.split()
+    assert [index for index, _, _ in drawn] == visible_indexes
+    target_ids = manifest["sides"]["target"]["ids"]
+    for index, class_names, label in drawn:
+        node = nodes[index]
+        assert node["status"] in class_names.split()
         assert {"kept": ", kept", "pruned": ", pruned", "finished": ", ends here"}[node["status"]] in label
         assert f"total {node['total']:.4f}".replace("-", "−") in label
-        chosen = path_ids(nodes, place) == written[: node["step"] + 1] and node["status"] != "pruned"
-        assert ("chosen" in shape.split()) == chosen == ("on the chosen path" in label)
-    assert {node["status"] for place, node in enumerate(nodes) if place in inside} == {"kept", "pruned", "finished"}
+        is_chosen = path_ids(nodes, index) == target_ids[: node["step"] + 1] and node["status"] != "pruned"
+        assert ("chosen" in class_names.split()) == is_chosen == ("on the chosen path" in label)
+    assert {node["status"] for index, node in enumerate(nodes) if index in visible_indexes} == {
+        "kept",
+        "pruned",
+        "finished",
+    }
     expect(page.locator(".tree .edge.pruned").first).to_have_css("stroke-dasharray", "3px, 4px")
     page.get_by_text("Show as table").last.click()
-    expect(page.locator("#view-decode .as-table tbody tr")).to_have_count(len(inside))
+    expect(page.locator("#view-decode .as-table tbody tr")).to_have_count(len(visible_indexes))
     expect(page.locator("#view-decode .as-table tbody tr").first).to_contain_text(
-        f"{nodes[inside[0]]['score']:.4f}".replace("-", "−")
+        f"{nodes[visible_indexes[0]]['score']:.4f}".replace("-", "−")
     )
 
 
-def test_length_penalty_is_arithmetic(page: Page, address: str) -> None:
-    opened(page, address, "#/decode?beam=5")
-    manifest = manifest_of(address, beam_size=5)
-    ended = sorted((n["score"] for n in manifest["beam_search"]["nodes"] if n["status"] == "finished"), reverse=True)
-    assert len(ended) >= 2
-    expect(page.locator(".hypotheses .arithmetic")).to_have_count(len(ended))
+def test_length_penalty_arithmetic_adds_up(page: Page, address: str) -> None:
+    open_page(page, address, "#/decode?beam=5")
+    manifest = request_manifest(address, beam_size=5)
+    finished_scores = sorted(
+        (n["score"] for n in manifest["beam_search"]["nodes"] if n["status"] == "finished"), reverse=True
+    )
+    assert len(finished_scores) >= 2
+    expect(page.locator(".hypotheses .arithmetic")).to_have_count(len(finished_scores))
     lines = page.locator(".hypotheses .arithmetic").all_inner_texts()
-    for line, score in zip(lines, ended, strict=True):
-        found = re.fullmatch(r"(\S+) / \(\(5 \+ (\d+)\) / 6\)\^(\S+) = (\S+) / (\S+) = (\S+)", line)
-        assert found, line
-        total, count, alpha, same, penalty, result = map(number, found.groups())
-        assert total == same
+    for line, score in zip(lines, finished_scores, strict=True):
+        match = re.fullmatch(r"(\S+) / \(\(5 \+ (\d+)\) / 6\)\^(\S+) = (\S+) / (\S+) = (\S+)", line)
+        assert match, line
+        total, count, alpha, repeated_total, penalty, result = map(parse_number, match.groups())
+        assert total == repeated_total
         assert penalty == pytest.approx(((5 + count) / 6) ** alpha, abs=6e-5)
         assert result == pytest.approx(total / penalty, abs=2e-4)
         assert result == pytest.approx(score, abs=6e-5)
@@ -70,38 +76,38 @@ def test_length_penalty_is_arithmetic(page: Page, address: str) -> None:
 
 @pytest.mark.long
 def test_forced_candidate_changes_translation(page: Page, address: str) -> None:
-    opened(page, address, "#/decode?beam=4&step=11")
+    open_page(page, address, "#/decode?beam=4&step=11")
     before = page.locator(".result").inner_text()
-    nodes = manifest_of(address, beam_size=4)["beam_search"]["nodes"]
+    nodes = request_manifest(address, beam_size=4)["beam_search"]["nodes"]
     current = page.locator(".tree .node[tabindex='0']")
     start = str(current.get_attribute("data-index"))
     current.focus()
     page.keyboard.press("ArrowDown")
-    place = int(str(current.get_attribute("data-index")))
-    assert nodes[place]["step"] == 10
+    index = int(str(current.get_attribute("data-index")))
+    assert nodes[index]["step"] == 10
     page.keyboard.press("Enter")
     expect(page.locator(".chip")).to_contain_text(["Forced start", "Beam of 4"])
-    assert in_url(page, "prefix") == ".".join(map(str, path_ids(nodes, place)))
+    assert get_url_parameter(page, "prefix") == ".".join(map(str, path_ids(nodes, index)))
     expect(page.locator(".result")).not_to_have_text(before)
     expect(page.locator(".tree .node.chosen:focus")).to_have_count(1)
     page.go_back()
     expect(page.locator(".result")).to_have_text(before)
     expect(current).to_have_attribute("data-index", start)  # the tree follows the translation
     pruned = page.locator(".tree .node.pruned").first
-    place = int(str(pruned.get_attribute("data-index")))
+    index = int(str(pruned.get_attribute("data-index")))
     pruned.click()
     expect(page.locator(".chip").first).to_contain_text("Forced start")
-    assert in_url(page, "prefix") == ".".join(map(str, path_ids(nodes, place)))
+    assert get_url_parameter(page, "prefix") == ".".join(map(str, path_ids(nodes, index)))
 
 
-def test_beam_width_and_steps(page: Page, address: str) -> None:
-    opened(page, address, "#/decode")
+def test_beam_size_and_step_controls_update_tree(page: Page, address: str) -> None:
+    open_page(page, address, "#/decode")
     page.get_by_label("Beam size").select_option("8")
-    manifest = manifest_of(address, beam_size=8)
+    manifest = request_manifest(address, beam_size=8)
     finished = sum(node["status"] == "finished" for node in manifest["beam_search"]["nodes"])
     assert finished >= 8
     expect(page.locator(".hypotheses tbody tr")).to_have_count(finished)
-    assert in_url(page, "beam") == "8"
+    assert get_url_parameter(page, "beam") == "8"
     slider = page.locator("#view-decode").get_by_label("Decoding step")
     slider.fill("9")
     expect(page.locator(".target-word[aria-pressed=true]")).to_contain_text(manifest["sides"]["target"]["words"][8])

@@ -1,4 +1,4 @@
-"""Experiments: heads are switched off, and the page shows what Python computes, for every word and in sum."""
+"""Experiments: the page shows the same effects of ablated heads as Python, per word and in total."""
 
 import math
 import re
@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from heedful.interpret.activations import ATTENTION_KINDS
 from heedful.interpret.trace import compute_trace
 from heedful.interpret.trace_schema import TraceRequest
 from heedful.model_folder import ModelFolder
+from tests.server.server_process import wait_until
 from tests.web.conftest import TIRED
-from tests.web.page_driver import cells, number
+from tests.web.page_driver import cells, parse_number
 
 pytestmark = pytest.mark.long  # searches over all heads
 
@@ -25,13 +26,13 @@ KIND_NAMES = {"encoder": "Encoder self-attention", "decoder": "Decoder self-atte
 
 @dataclass(frozen=True)
 class Model:
-    """The demo model as Python sees it."""
+    """The demo model, with traces computed in Python."""
 
-    bundle: ModelFolder
+    model_folder: ModelFolder
 
-    def manifest(self, off: tuple[str, ...] = (), ids: tuple[int, ...] | None = None) -> dict[str, Any]:
-        asked = TraceRequest(source=TIRED, ablated_heads=off, target_ids=ids)
-        return compute_trace(self.bundle, asked).manifest
+    def manifest(self, ablated_heads: tuple[str, ...] = (), ids: tuple[int, ...] | None = None) -> dict[str, Any]:
+        trace_request = TraceRequest(source=TIRED, ablated_heads=ablated_heads, target_ids=ids)
+        return compute_trace(self.model_folder, trace_request).manifest
 
     @property
     def original(self) -> dict[str, Any]:
@@ -51,7 +52,7 @@ class Model:
         ]
 
     def sets(self) -> Iterator[tuple[str, ...]]:
-        """Single heads, then pairs, then whole layers."""
+        """Single heads, then pairs, then layers."""
         heads = [head for layer in self.layers() for head in layer]
         yield from ((head,) for head in heads)
         yield from combinations(heads, 2)
@@ -66,17 +67,21 @@ def model(demo_model: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def pronoun(model: Model) -> tuple[str, ...]:
-    """Heads without which "it" is no longer the animal: il becomes elle."""
+    """Heads without which the pronoun changes from il to elle."""
     assert "qu'il était" in model.original["translation"]["text"]
-    return next(off for off in model.sets() if "elle" in model.manifest(off)["translation"]["text"])
+    return next(
+        ablated_heads
+        for ablated_heads in model.sets()
+        if "elle" in model.manifest(ablated_heads)["translation"]["text"]
+    )
 
 
-def words(manifest: dict[str, Any]) -> list[float]:
+def word_log_probabilities(manifest: dict[str, Any]) -> list[float]:
     """The log-probability of each word."""
-    found = [0.0] * len(manifest["sides"]["target"]["words"])
+    log_probabilities = [0.0] * len(manifest["sides"]["target"]["words"])
     for group, step in zip(manifest["sides"]["target"]["word_ids"], manifest["steps"], strict=True):
-        found[group] += step["log_probability"]
-    return found
+        log_probabilities[group] += step["log_probability"]
+    return log_probabilities
 
 
 def press(page: Page, name: str) -> None:
@@ -87,7 +92,7 @@ def press(page: Page, name: str) -> None:
 
 
 def test_ablated_heads_change_noun(page: Page, address: str, model: Model, pronoun: tuple[str, ...]) -> None:
-    """Every number equals Python's, the sum adds up, the changed word is marked, and Back undoes it."""
+    """Every value equals Python's, the total adds up, the changed word is marked, and Back undoes it."""
     page.goto(f"{address}/#/experiments")
     for name in pronoun:
         press(page, name)
@@ -96,7 +101,7 @@ def test_ablated_heads_change_noun(page: Page, address: str, model: Model, prono
         f"{kind}.{int(layer) + 1}.{int(head) + 1}"
         for kind, layer, head in (name.split(".") for name in sorted(pronoun))
     ]
-    assert page.url.endswith(f"&off={'%2C'.join(counted)}")  # from 1, as all in the URL
+    assert page.url.endswith(f"&off={'%2C'.join(counted)}")  # numbers in the URL count from 1
     before, after = page.locator(".variant").first, page.locator(".variant").last
     expect(after.locator("mark", has_text="elle")).to_be_visible()
     expect(before.locator("mark", has_text="il")).to_be_visible()
@@ -106,16 +111,16 @@ def test_ablated_heads_change_noun(page: Page, address: str, model: Model, prono
 
     table = cells(page.locator(".changes"))
     body, foot = table[1:-1], table[-1]
-    expected = words(model.original), words(model.manifest(pronoun, model.ids))
+    expected = word_log_probabilities(model.original), word_log_probabilities(model.manifest(pronoun, model.ids))
     assert [row[0] for row in body] == list(model.original["sides"]["target"]["words"])
     for row, one, other in zip(body, *expected, strict=True):
-        assert number(row[1]) == pytest.approx(one, abs=6e-5)
-        assert number(row[2]) == pytest.approx(other, abs=6e-5)
-        assert number(row[3]) == pytest.approx(other - one, abs=6e-5)
+        assert parse_number(row[1]) == pytest.approx(one, abs=6e-5)
+        assert parse_number(row[2]) == pytest.approx(other, abs=6e-5)
+        assert parse_number(row[3]) == pytest.approx(other - one, abs=6e-5)
     for column in (1, 2, 3):
-        total = math.fsum(number(row[column]) for row in body)
-        assert number(foot[column]) == pytest.approx(total, abs=1e-3)
-    assert number(foot[3]) == pytest.approx(sum(expected[1]) - sum(expected[0]), abs=6e-5)
+        total = math.fsum(parse_number(row[column]) for row in body)
+        assert parse_number(foot[column]) == pytest.approx(total, abs=1e-3)
+    assert parse_number(foot[3]) == pytest.approx(sum(expected[1]) - sum(expected[0]), abs=6e-5)
 
     for _ in pronoun:
         page.go_back()
@@ -126,14 +131,17 @@ def test_ablated_heads_change_noun(page: Page, address: str, model: Model, prono
 def test_page_lists_most_important_heads(page: Page, address: str, model: Model) -> None:
     """For the pronoun, each head alone: the same ranking as in Python, and one press tries the first."""
     page.goto(f"{address}/#/experiments")
-    spoken = model.original["sides"]["target"]["words"]
-    place = spoken.index("il")
-    page.locator(".head-ranking select").select_option(str(place))
+    target_words = model.original["sides"]["target"]["words"]
+    position = target_words.index("il")
+    page.locator(".head-ranking select").select_option(str(position))
     page.locator(".head-ranking").get_by_role("button", name="Rank heads").click()
     expect(page.locator(".findings [role=status]")).to_contain_text("Tried")
     singles = [(head,) for layer in model.layers() for head in layer]
-    base = words(model.original)[place]
-    changes = {off: words(model.manifest(off, model.ids))[place] - base for off in singles}
+    base = word_log_probabilities(model.original)[position]
+    changes = {
+        ablated_heads: word_log_probabilities(model.manifest(ablated_heads, model.ids))[position] - base
+        for ablated_heads in singles
+    }
     rows = cells(page.locator(".ranking"))[1:]
     for row in rows:
         if "+" in row[0] or " " not in row[0]:
@@ -141,9 +149,9 @@ def test_page_lists_most_important_heads(page: Page, address: str, model: Model)
         kind, numbers = row[0].split(" ")
         layer, head = numbers.split(".")
         name = f"{kind}.{int(layer) - 1}.{int(head) - 1}"
-        assert number(row[1]) == pytest.approx(changes[name,], abs=6e-5)
-    assert [number(row[1]) for row in rows] == sorted(number(row[1]) for row in rows)
-    assert number(rows[0][1]) <= min(changes.values()) + 6e-5
+        assert parse_number(row[1]) == pytest.approx(changes[name,], abs=6e-5)
+    assert [parse_number(row[1]) for row in rows] == sorted(parse_number(row[1]) for row in rows)
+    assert parse_number(rows[0][1]) <= min(changes.values()) + 6e-5
     assert any("elle" in row[2] for row in rows)
 
     first = page.locator(".ranking tbody tr", has=page.locator("mark", has_text="elle")).first
@@ -153,47 +161,49 @@ def test_page_lists_most_important_heads(page: Page, address: str, model: Model)
 
 
 def test_head_pairs_and_layers_when_no_single_head_matters(page: Page, address: str, model: Model) -> None:
-    """A word for which no single head is needed: pairs of the five strongest and whole layers follow."""
+    """For a word that no single head changes, pairs of the five strongest heads and layers are tried."""
     singles = [model.manifest((head,), model.ids) for layer in model.layers() for head in layer]
-    steady = [
+    unaffected_words = [
         group
         for step, group in enumerate(model.original["sides"]["target"]["word_ids"][:-1])
-        if all(each["steps"][step]["rank"] == 1 for each in singles)
+        if all(manifest["steps"][step]["rank"] == 1 for manifest in singles)
     ]
     page.goto(f"{address}/#/experiments")
-    page.locator(".head-ranking select").select_option(str(steady[0]))
+    page.locator(".head-ranking select").select_option(str(unaffected_words[0]))
     page.locator(".head-ranking .primary").click()
     everything = len(singles) + 5 * 4 // 2 + len(model.layers())
     expect(page.locator(".findings [role=status]")).to_contain_text(f"Tried {everything};")
     rows = cells(page.locator(".ranking"))[1:]
     several = next(row for row in rows if "+" in row[0])
-    off = []
+    ablated_heads = []
     for name in several[0].split(" + "):
         kind, numbers = name.split(" ")
         layer, head = numbers.split(".")
-        off.append(f"{kind}.{int(layer) - 1}.{int(head) - 1}")
-    after = words(model.manifest(tuple(sorted(off)), model.ids))[steady[0]]
-    assert number(several[1]) == pytest.approx(after - words(model.original)[steady[0]], abs=6e-5)
+        ablated_heads.append(f"{kind}.{int(layer) - 1}.{int(head) - 1}")
+    after = word_log_probabilities(model.manifest(tuple(sorted(ablated_heads)), model.ids))[unaffected_words[0]]
+    assert parse_number(several[1]) == pytest.approx(
+        after - word_log_probabilities(model.original)[unaffected_words[0]], abs=6e-5
+    )
 
 
 def test_search_stop_button_cancels(page: Page, address: str) -> None:
-    asked: list[Route] = []
+    routes: list[Route] = []
 
-    def slow(route: Route) -> None:
-        asked.append(route)
-        if len(asked) < 4:
-            route.continue_()  # the next one gets no answer
+    def hold_fourth(route: Route) -> None:
+        routes.append(route)
+        if len(routes) < 4:
+            route.continue_()  # the fourth gets no response
 
     page.goto(f"{address}/#/experiments")
     expect(page.locator(".head-ranking select")).to_be_visible()
-    page.route("**/api/trace", slow)
+    page.route("**/api/trace", hold_fourth)
     page.locator(".head-ranking .primary").click()
     expect(page.locator(".findings progress")).to_have_attribute("max", "24")
     expect(page.locator(".findings")).to_contain_text("Trying 4 of 24")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".findings [role=status]")).to_contain_text("Stopped: tried 3;")
     expect(page.locator(".head-ranking .primary")).to_be_enabled()
-    assert len(asked) == 4
+    assert len(routes) == 4
 
 
 def test_layers_can_be_switched_off_and_on(page: Page, address: str, model: Model) -> None:
@@ -211,7 +221,7 @@ def test_layers_can_be_switched_off_and_on(page: Page, address: str, model: Mode
     expect(page.get_by_role("button", name="All on")).to_be_disabled()
 
 
-def test_empty_text(page: Page, address: str) -> None:
+def test_experiments_empty_text_shows_hint(page: Page, address: str) -> None:
     page.goto(f"{address}/#/experiments")
     page.get_by_label("Text to translate").fill("")
     expect(page.locator("#view-experiments")).to_contain_text("Enter a sentence")
@@ -219,42 +229,49 @@ def test_empty_text(page: Page, address: str) -> None:
 
 
 def test_masked_word_changes_translation(page: Page, address: str, model: Model) -> None:
-    """Python's numbers, alone and with a head off; a hatched column that reads "masked"; the URL; a chip."""
-    place = model.original["sides"]["source"]["words"].index("tired")  # one piece a word
+    """The values equal Python's, with and without an ablated head; the column is hatched; URL and chip are set."""
+    position = model.original["sides"]["source"]["words"].index("tired")  # one subword per word
     page.goto(f"{address}/#/experiments")
-    words_of_source = page.get_by_role("group", name="Source words")
-    button = words_of_source.get_by_role("button", name="tired")
+    source_words = page.get_by_role("group", name="Source words")
+    button = source_words.get_by_role("button", name="tired")
     button.press("Enter")
     expect(button).to_have_attribute("aria-pressed", "true")
     expect(button).to_be_focused()
-    assert page.url.endswith(f"&hidden={place + 1}")
-    told = compute_trace(model.bundle, TraceRequest(source=TIRED, masked_source=(place,))).manifest["translation"][
-        "text"
-    ]
+    assert page.url.endswith(f"&hidden={position + 1}")
+    expected_text = compute_trace(model.model_folder, TraceRequest(source=TIRED, masked_source=(position,))).manifest[
+        "translation"
+    ]["text"]
     expect(page.locator(".variant").last).to_contain_text("With “tired” hidden")
-    expect(page.locator(".variant").last.locator("p")).to_have_text(re.compile(rf"\s*{re.escape(told)}\s*"))
-    for off in ((), ("cross.1.2",)):
-        for name in off:
+    expect(page.locator(".variant").last.locator("p")).to_have_text(re.compile(rf"\s*{re.escape(expected_text)}\s*"))
+    for ablated_heads in ((), ("cross.1.2",)):
+        for name in ablated_heads:
             press(page, name)
             expect(page.locator(".variant").last).to_contain_text("Without cross 2.3, with “tired” hidden")
-        asked = TraceRequest(source=TIRED, masked_source=(place,), ablated_heads=off, target_ids=model.ids)
-        expected = words(model.original), words(compute_trace(model.bundle, asked).manifest)
+        trace_request = TraceRequest(
+            source=TIRED, masked_source=(position,), ablated_heads=ablated_heads, target_ids=model.ids
+        )
+        expected = (
+            word_log_probabilities(model.original),
+            word_log_probabilities(compute_trace(model.model_folder, trace_request).manifest),
+        )
         for row, one, other in zip(cells(page.locator(".changes"))[1:-1], *expected, strict=True):
-            assert [number(cell) for cell in row[1:4]] == pytest.approx([one, other, other - one], abs=6e-5)
+            assert [parse_number(cell) for cell in row[1:4]] == pytest.approx([one, other, other - one], abs=6e-5)
 
     page.goto(f"{page.url.replace('/experiments', '/head')}&kind=encoder")
-    page.reload()  # the link alone says all
+    page.reload()  # the URL holds the complete state
     expect(page.locator(".chip", has_text="Hidden: tired")).to_be_visible()
     for kind in ("encoder", "cross"):
         page.get_by_label("Attention", exact=True).select_option(kind)
         expect(page.locator("#view-head")).to_contain_text("hatched cells are masked")
-        shown = page.locator("#view-head table").first
-        for _ in range(20):  # the view may be drawn anew just then, closed
-            page.locator("#view-head summary", has_text="Show as table").click()
-            page.wait_for_timeout(250)
-            if shown.count():
-                break
-        table = cells(shown)
+        table_locator = page.locator("#view-head table").first
+        details = page.locator("#view-head details", has_text="Show as table").first
+
+        def show_table(details: Locator = details, table: Locator = table_locator) -> bool:
+            details.evaluate("details => { details.open = true; }")  # a redrawn view is closed again
+            return table.count() > 0
+
+        wait_until(show_table)
+        table = cells(table_locator)
         column = table[0].index("tired")
         assert all(row[column] == "masked" for row in table[1:])
         assert not any("masked" in row[:column] + row[column + 1 :] for row in table[1:])
@@ -263,33 +280,35 @@ def test_masked_word_changes_translation(page: Page, address: str, model: Model)
     assert "hidden" not in page.url
     page.go_back()
     expect(page.locator(".chip", has_text="Hidden: tired")).to_be_visible()
-    page.get_by_label("Text to translate").fill("The dog was tired.")  # hidden is a place of another sentence
+    page.get_by_label("Text to translate").fill("The dog was tired.")  # the hidden position belongs to another sentence
     expect(page.locator(".chip", has_text="Hidden")).to_have_count(0)
 
 
 def test_cell_of_masked_key_shows_arithmetic(page: Page, address: str, model: Model) -> None:
-    """Its score is there, then it is masked; the weights that are left sum to 1."""
-    place = model.original["sides"]["source"]["words"].index("tired")
-    page.goto(f"{address}/#/cell?text={TIRED}&kind=cross&layer=2&head=1&query=3&key={place + 1}&hidden={place + 1}")
+    """Its score is shown, then masked; the other weights sum to 1."""
+    position = model.original["sides"]["source"]["words"].index("tired")
+    page.goto(
+        f"{address}/#/cell?text={TIRED}&kind=cross&layer=2&head=1&query=3&key={position + 1}&hidden={position + 1}"
+    )
     expect(page.locator("#view-cell .cell-summary")).to_contain_text("may not attend to tired")
     softmax = page.locator("#view-cell [data-step=softmax]")
     if (more := softmax.get_by_role("button", name="Show all")).count():
         more.click()
     *rows, total = cells(softmax.locator("table"))[1:]
-    assert [n for n, row in enumerate(rows) if row[3] == "masked"] == [place]
-    assert number(rows[place][5]) == 0
-    assert number(total[5]) == pytest.approx(1, abs=1e-4)
-    assert sum(number(row[5]) for row in rows) == pytest.approx(1, abs=len(rows) * 6e-5)
+    assert [n for n, row in enumerate(rows) if row[3] == "masked"] == [position]
+    assert parse_number(rows[position][5]) == 0
+    assert parse_number(total[5]) == pytest.approx(1, abs=1e-4)
+    assert sum(parse_number(row[5]) for row in rows) == pytest.approx(1, abs=len(rows) * 6e-5)
 
 
 def test_cancelled_search_keeps_other_requests(page: Page, address: str) -> None:
-    """The head that is being tried may be switched off by hand: stopping must not take its answer."""
-    held: list[Route] = []
+    """The user may ablate the head that is being tried: stopping the search must not cancel that request."""
+    held_routes: list[Route] = []
 
     def hold(route: Route) -> None:
-        asked = route.request.post_data_json
-        if asked.get("ablated_heads") == ["encoder.0.0"] and "target_ids" in asked:
-            held.append(route)
+        request_body = route.request.post_data_json
+        if request_body.get("ablated_heads") == ["encoder.0.0"] and "target_ids" in request_body:
+            held_routes.append(route)
         else:
             route.continue_()
 
@@ -301,7 +320,7 @@ def test_cancelled_search_keeps_other_requests(page: Page, address: str) -> None
     expect(page.locator(".chip")).to_contain_text("encoder layer 1 head 1")
     page.get_by_role("button", name="Stop").click()
     expect(page.locator(".findings")).to_contain_text("Stopped")
-    [route] = held  # asked for once, by both
+    [route] = held_routes  # one request, shared by both
     route.continue_()
     expect(page.locator(".changes tfoot")).to_be_visible()
     expect(page.get_by_role("alert")).to_be_hidden()
@@ -309,7 +328,7 @@ def test_cancelled_search_keeps_other_requests(page: Page, address: str) -> None
 
 def test_truncated_translation_end_not_counted(page: Page, address: str) -> None:
     page.goto(address)
-    found = page.evaluate(
+    sums = page.evaluate(
         """async () => {
           const { summarizeTrace, scoreWords, sumScores } = await import("heedful/parts/comparison.js");
           const trace = await (await fetch("/api/trace", { method: "POST",
@@ -322,7 +341,7 @@ def test_truncated_translation_end_not_counted(page: Page, address: str) -> None
             share: JSON.stringify(summarizeTrace(trace)).length / JSON.stringify(trace).length };
         }"""
     )
-    assert found["whole"] == pytest.approx(found["own"], abs=1e-9)
-    assert found["cut"] == pytest.approx(found["whole"] - found["end"], abs=1e-9)
-    assert found["small"] == found["whole"]
-    assert found["share"] < 0.3  # hundreds are kept
+    assert sums["whole"] == pytest.approx(sums["own"], abs=1e-9)
+    assert sums["cut"] == pytest.approx(sums["whole"] - sums["end"], abs=1e-9)
+    assert sums["small"] == sums["whole"]
+    assert sums["share"] < 0.3  # hundreds are stored

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def downloaded(page: Page, button: str, folder: Path) -> Path:
+def download_file(page: Page, button: str, folder: Path) -> Path:
     with page.expect_download() as download:
         page.get_by_role("button", name=button).first.click()
     path = folder / download.value.suggested_filename
@@ -35,16 +35,18 @@ def texts(picture: ElementTree.Element) -> list[str]:
 def test_matrix_exports_csv_svg_png(page: Page, address: str, demo_model: Path, tmp_path: Path) -> None:
     page.goto(f"{address}/#/head?kind=decoder&layer=2&head=2")
     expect(page.get_by_role("heading", name="Decoder self-attention, layer 2, head 2")).to_be_visible()
-    seen = compute_activations(ModelFolder.load(demo_model), TIRED)
-    expected = aggregate_to_words(seen.weights("decoder", 1)[1], seen.decoder_input, seen.decoder_input)
-    words = list(seen.decoder_input.words)
-    path = downloaded(page, "Download CSV", tmp_path)
+    activations = compute_activations(ModelFolder.load(demo_model), TIRED)
+    expected = aggregate_to_words(
+        activations.weights("decoder", 1)[1], activations.decoder_input, activations.decoder_input
+    )
+    words = list(activations.decoder_input.words)
+    path = download_file(page, "Download CSV", tmp_path)
     assert path.name == "heedful-decoder-2-2.csv"
     table = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     assert table[0][1:] == words
     assert [row[0] for row in table[1:]] == words
-    picture = ElementTree.parse(downloaded(page, "Download SVG of the matrix", tmp_path)).getroot()
-    squares = [each.get("data-value") for each in picture.iter(f"{SVG}rect") if each.get("data-value")]
+    picture = ElementTree.parse(download_file(page, "Download SVG of the matrix", tmp_path)).getroot()
+    squares = [element.get("data-value") for element in picture.iter(f"{SVG}rect") if element.get("data-value")]
     assert len(squares) == len(words) ** 2
     for row in range(len(words)):
         for column in range(len(words)):
@@ -55,69 +57,71 @@ def test_matrix_exports_csv_svg_png(page: Page, address: str, demo_model: Path, 
                 assert square == cell
                 assert float(cell) == pytest.approx(expected[row, column].item(), abs=1e-3)
     assert set(words) <= set(texts(picture))
-    assert any(each.text and "may not attend to" in each.text for each in picture.iter(f"{SVG}title"))
-    with Image.open(downloaded(page, "Download PNG of the matrix", tmp_path)) as image:
+    assert any(element.text and "may not attend to" in element.text for element in picture.iter(f"{SVG}title"))
+    with Image.open(download_file(page, "Download PNG of the matrix", tmp_path)) as image:
         assert image.size == (2 * int(picture.get("width") or 0), 2 * int(picture.get("height") or 0))
         assert len(image.convert("RGB").getcolors(100_000) or []) > 20
 
 
 @pytest.mark.parametrize("view", ["translate", "map", "head", "cell", "path", "decode", "positions"])
-def test_every_view_as_a_picture(page: Page, address: str, view: str, tmp_path: Path) -> None:
+def test_view_export_contains_sentence_and_numbers(page: Page, address: str, view: str, tmp_path: Path) -> None:
     page.goto(f"{address}/#/{view}?kind=cross&layer=2&head=1&query=3&key=3")
     expect(page.locator(".result")).to_contain_text("fatigué")
     host = page.locator(f"#view-{view}")
     expect(host).to_be_visible()
     page.wait_for_load_state("networkidle")
-    picture = ElementTree.parse(downloaded(page, "View as SVG", tmp_path)).getroot()
-    found = " ".join(texts(picture))
-    assert TIRED in found
-    assert "fatigué" in found
-    printed = set(re.findall(r"−?\d+\.\d{4}", found))
+    picture = ElementTree.parse(download_file(page, "View as SVG", tmp_path)).getroot()
+    text = " ".join(texts(picture))
+    assert TIRED in text
+    assert "fatigué" in text
+    printed = set(re.findall(r"−?\d+\.\d{4}", text))
     on_page = set(re.findall(r"−?\d+\.\d{4}", host.inner_text()))
     assert printed <= on_page | set(re.findall(r"−?\d+\.\d{4}", host.text_content() or ""))
     if view in ("translate", "head", "cell", "decode"):
         assert printed
-    assert not [each for each in picture.iter() if each.get("class") or each.get("style")]
-    with Image.open(downloaded(page, "View as PNG", tmp_path)) as image:
+    assert not [element for element in picture.iter() if element.get("class") or element.get("style")]
+    with Image.open(download_file(page, "View as PNG", tmp_path)) as image:
         assert len(image.convert("RGB").getcolors(1_000_000) or []) > 5
 
 
 def test_picture_contains_computed_styles(page: Page, address: str, tmp_path: Path) -> None:
-    """Lines get their colour from a style sheet: in the file it must stand at each line."""
+    """The color of lines comes from a style sheet: in the file, each line must have it."""
     page.goto(f"{address}/#/head?kind=cross&layer=2&head=1")
     expect(page.locator("svg.lines .attention-line").first).to_be_attached()
-    picture = ElementTree.parse(downloaded(page, "View as SVG", tmp_path)).getroot()
-    lines = [each for each in picture.iter(f"{SVG}line") if each.find(f"{SVG}title") is not None]
-    lines += [each for each in picture.iter(f"{SVG}path") if each.find(f"{SVG}title") is not None]
+    picture = ElementTree.parse(download_file(page, "View as SVG", tmp_path)).getroot()
+    lines = [element for element in picture.iter(f"{SVG}line") if element.find(f"{SVG}title") is not None]
+    lines += [element for element in picture.iter(f"{SVG}path") if element.find(f"{SVG}title") is not None]
     assert lines
-    assert {each.get("stroke") for each in lines} == {"#4c1d95"}
+    assert {element.get("stroke") for element in lines} == {"#4c1d95"}
 
 
-def colours(image: Image.Image) -> set[tuple[int, ...]]:
-    """Those of a row of pixels."""
-    return {found for _, found in image.convert("RGB").getcolors(1_000_000) or [] if isinstance(found, tuple)}
+def get_colors(image: Image.Image) -> set[tuple[int, ...]]:
+    """The set of colors of an image."""
+    return {color for _, color in image.convert("RGB").getcolors(1_000_000) or [] if isinstance(color, tuple)}
 
 
 def test_picture_starts_with_ribbon(page: Page, address: str, demo_model: Path, tmp_path: Path) -> None:
     page.goto(f"{address}/#/map")
     expect(page.locator(".band.strong").first).to_be_attached()
     expect(page.locator("#view-map .map-head").first).to_be_visible()
-    seen = compute_activations(ModelFolder.load(demo_model), TIRED)
-    path = downloaded(page, "View as SVG", tmp_path)
+    activations = compute_activations(ModelFolder.load(demo_model), TIRED)
+    path = download_file(page, "View as SVG", tmp_path)
     assert path.name == "heedful-the-animal-didnt-cross-map.svg"
     view = ElementTree.parse(path).getroot()
-    ribbon = ElementTree.parse(downloaded(page, "Download SVG of the ribbon", tmp_path)).getroot()
+    ribbon = ElementTree.parse(download_file(page, "Download SVG of the ribbon", tmp_path)).getroot()
     for picture in (view, ribbon):
-        found = texts(picture)
-        assert [*seen.source.words] == found[3 : 3 + len(seen.source.words)]  # after title, sentence, translation
-        assert {*seen.target.words} <= set(found)
-        assert len([each for each in picture.iter(f"{SVG}path") if each.get("stroke-width")]) >= 16
-    with Image.open(downloaded(page, "Download PNG of the ribbon", tmp_path)) as image:
-        assert len(colours(image)) > 20
+        labels = texts(picture)
+        assert [*activations.source.words] == labels[
+            3 : 3 + len(activations.source.words)
+        ]  # after title, sentence, translation
+        assert {*activations.target.words} <= set(labels)
+        assert len([element for element in picture.iter(f"{SVG}path") if element.get("stroke-width")]) >= 16
+    with Image.open(download_file(page, "Download PNG of the ribbon", tmp_path)) as image:
+        assert len(get_colors(image)) > 20
 
 
 @pytest.mark.parametrize(
-    ("view", "gone", "kept"),
+    ("view", "absent", "present"),
     [
         ("translate", ["‹", "›", "Temperature T", "Choose a head to enlarge it.", "SVG"], ["aligner", "Probability"]),
         ("decode", ["‹", "›", "Beam size"], ["Length penalty"]),
@@ -127,24 +131,24 @@ def test_picture_starts_with_ribbon(page: Page, address: str, demo_model: Path, 
     ],
 )
 def test_picture_omits_controls(
-    page: Page, address: str, tmp_path: Path, view: str, gone: list[str], kept: list[str]
+    page: Page, address: str, tmp_path: Path, view: str, absent: list[str], present: list[str]
 ) -> None:
     page.goto(f"{address}/#/{view}")
     expect(page.locator(".band.strong").first).to_be_attached()
-    for text in kept:
+    for text in present:
         expect(page.locator(".view").get_by_text(text, exact=True).first).to_be_visible()
     page.wait_for_load_state("networkidle")
-    picture = ElementTree.parse(downloaded(page, "View as SVG", tmp_path)).getroot()
-    found = texts(picture)
-    together = " ".join(found)
-    assert not [text for text in gone if text in found or (" " in text and text in together)]
-    for text in kept:
-        assert text in together
+    picture = ElementTree.parse(download_file(page, "View as SVG", tmp_path)).getroot()
+    labels = texts(picture)
+    joined_labels = " ".join(labels)
+    assert not [text for text in absent if text in labels or (" " in text and text in joined_labels)]
+    for text in present:
+        assert text in joined_labels
     if view == "translate":
-        assert found.count("Logit") == 1  # the second table's head is there for screen readers only
+        assert labels.count("Logit") == 1  # the head of the second table is for screen readers only
     if view == "training":  # the samples of the legend: one solid, one dashed
-        samples = [each for each in picture.iter(f"{SVG}line") if each.get("stroke-width") == "3"]
-        assert {(each.get("stroke"), each.get("stroke-dasharray")) for each in samples} == {
+        samples = [element for element in picture.iter(f"{SVG}line") if element.get("stroke-width") == "3"]
+        assert {(element.get("stroke"), element.get("stroke-dasharray")) for element in samples} == {
             ("#0072b2", None),
             ("#b84e00", "5 3"),
         }
@@ -154,28 +158,28 @@ def test_picture_omits_controls(
 def test_strips_stay_sharp_with_badges_beside(page: Page, address: str, tmp_path: Path) -> None:
     page.goto(f"{address}/#/path")
     expect(page.locator(".path .strip").first).to_be_visible()
-    picture = ElementTree.parse(downloaded(page, "View as SVG", tmp_path)).getroot()
+    picture = ElementTree.parse(download_file(page, "View as SVG", tmp_path)).getroot()
     strips = list(picture.iter(f"{SVG}image"))
     channels = page.locator(".path .strip").first.evaluate("(canvas) => canvas.width")
     with Image.open(BytesIO(b64decode((strips[-1].get("href") or "").split(",")[1]))) as image:
         assert image.width >= 2 * float(strips[-1].get("width") or 0)
-        assert len(colours(image)) <= channels
-    ends = {each.text: each for each in picture.iter(f"{SVG}text")}
-    forward, badge = ends["forward"], ends["output"]  # “feed-” stands in the line above
+        assert len(get_colors(image)) <= channels
+    labels = {element.text: element for element in picture.iter(f"{SVG}text")}
+    forward, badge = labels["forward"], labels["output"]  # “feed-” is on the line above
     assert float(badge.get("x") or 0) > float(forward.get("x") or 0) + 50
 
 
 def test_unusual_characters_stay_well_formed(page: Page, address: str, tmp_path: Path) -> None:
-    strange = 'a\u0007b <&> "]]>"'  # the bell cannot stand in XML at all
+    unusual = 'a\u0007b <&> "]]>"'  # the bell character is invalid in XML
     page.goto(f"{address}/#/head?kind=encoder&layer=1&head=1")
-    page.get_by_label("Text to translate").fill(strange)
+    page.get_by_label("Text to translate").fill(unusual)
     expect(page.locator(".status-line").first).to_be_visible()
     expect(page).to_have_url(re.compile("%5D%5D%3E"))
     page.wait_for_load_state("networkidle")
-    picture = ElementTree.parse(downloaded(page, "Download SVG of the matrix", tmp_path)).getroot()
+    picture = ElementTree.parse(download_file(page, "Download SVG of the matrix", tmp_path)).getroot()
     assert {"&", "<", "\ufffd"} <= set(texts(picture))
-    ElementTree.parse(downloaded(page, "View as SVG", tmp_path))
-    rows = list(csv.reader(downloaded(page, "Download CSV", tmp_path).read_text("utf-8").splitlines()))
+    ElementTree.parse(download_file(page, "View as SVG", tmp_path))
+    rows = list(csv.reader(download_file(page, "Download CSV", tmp_path).read_text("utf-8").splitlines()))
     assert len(rows) == len(rows[0])
 
 
@@ -198,10 +202,10 @@ def test_large_matrix_drawn_as_image(page: Page, address: str) -> None:
 
 
 def test_large_matrix_masked_cells_hatched(page: Page, address: str) -> None:
-    """One image, which leaves out what is masked, on hatching."""
+    """One image with transparent masked cells, on top of hatching."""
     page.goto(address)
     expect(page.locator(".map-head").first).to_be_visible()
-    found = page.evaluate(
+    result = page.evaluate(
         """async () => {
           const { renderMatrixSvg, MAX_SQUARES } = await import("heedful/export/matrix_svg.js");
           const names = Array.from({ length: 210 }, (_, i) => String(i));
@@ -220,7 +224,7 @@ def test_large_matrix_masked_cells_hatched(page: Page, address: str) -> None:
             alphas: [alpha(1, 0), alpha(209, 3), alpha(0, 0), alpha(3, 209)] };
         }"""
     )
-    assert found["many"]
-    assert found["fill"] == f"url(#{found['patterns']})"
-    assert found["runs"] == 209  # a run in each row but the last
-    assert found["alphas"] == [0, 0, 255, 255]
+    assert result["many"]
+    assert result["fill"] == f"url(#{result['patterns']})"
+    assert result["runs"] == 209  # a run in each row but the last
+    assert result["alphas"] == [0, 0, 255, 255]

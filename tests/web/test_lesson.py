@@ -1,4 +1,4 @@
-"""The lesson: keys go through it, questions are about this sentence, answers are the model's own numbers."""
+"""The lesson: keyboard navigation, questions about the sentence, and answers with the values of the model."""
 
 import math
 import re
@@ -15,33 +15,33 @@ from heedful.interpret.trace_schema import TraceRequest
 from heedful.model_folder import ModelFolder
 from heedful.web.standalone import pack_trace, render_standalone_page
 from tests.web.conftest import TIRED
-from tests.web.page_driver import MINUS, cells, number
+from tests.web.page_driver import MINUS, cells, parse_number
 
 pytestmark = pytest.mark.long  # every step of the lesson
 
 STEPS = 13
 IT = 7
-"""The row of "it" among the pieces of the source."""
+"""The index of "it" among the source subwords."""
 
 
 @pytest.fixture(scope="module")
-def seen(demo_model: Path) -> Trace:
-    """The pass that the lesson is about."""
+def trace(demo_model: Path) -> Trace:
+    """The trace that the lesson is about."""
     return compute_trace(ModelFolder.load(demo_model), TraceRequest(source=TIRED))
 
 
 def reveal(page: Page, address: str, step: int) -> tuple[str, list[list[str]]]:
-    """The right answer of a step, and the table below it."""
+    """The correct answer of a step, and the table below it."""
     page.goto(f"{address}/#/lesson?text={quote(TIRED)}&lesson={step}")
     expect(page.locator(".lesson h2")).to_contain_text(f"{step}. ")
     page.get_by_role("button", name="Show the answer").click()
     answer = page.locator(".verdict strong").inner_text()
-    expect(page.locator(".choices .right")).to_have_text(answer)  # it was among the choices
+    expect(page.locator(".choices .right")).to_have_text(answer)  # it is one of the choices
     return answer, cells(page.locator(".lesson-numbers table").first)
 
 
 def test_keyboard_visits_all_steps(page: Page, address: str) -> None:
-    """Each has a question with choices and, once answered, numbers and a way to the view that shows them."""
+    """Each step has a question with choices and, once answered, values and a link to their view."""
     page.goto(f"{address}/#/lesson")
     titles = set()
     for step in range(1, STEPS + 1):
@@ -79,46 +79,46 @@ def test_wrong_prediction_is_explained(page: Page, address: str) -> None:
     expect(page.locator(".verdict")).to_contain_text("Correct: 16")
 
 
-def telling_look(seen: Trace) -> tuple[str, int, int, int]:
-    """The head and row whose pronoun gives another word the largest weight, in the last layers."""
-    sides = seen.manifest["sides"]
-    found = []
+def find_example(trace: Trace) -> tuple[str, int, int, int]:
+    """The head and row of the last layers in which a pronoun gives another word the largest weight."""
+    sides = trace.manifest["sides"]
+    candidates = []
     for kind, rows in (("encoder", "source"), ("cross", "target")):
-        layer = seen.manifest["model"]["layers"][kind] - 1
-        for head, weights in enumerate(seen.activations.weights(kind, layer)):
-            for row, piece in enumerate(sides[rows]["subwords"]):
-                if piece not in ("it", "il", "elle"):
+        layer = trace.manifest["model"]["layers"][kind] - 1
+        for head, weights in enumerate(trace.activations.weights(kind, layer)):
+            for row, subword in enumerate(sides[rows]["subwords"]):
+                if subword not in ("it", "il", "elle"):
                     continue
-                found += [
+                candidates += [
                     (float(weights[row, key]), (kind, layer, head, row))
                     for key, other in enumerate(sides["source"]["subwords"])
                     if other[0].isalpha() and (kind == "cross" or key != row)
                 ]
-    return max(found)[1]
+    return max(candidates)[1]
 
 
-def test_model_selection_follows_link(page: Page, address: str, seen: Trace) -> None:
-    """The pronoun that looks at another word most, and not at the end; a head in the URL goes first."""
-    kind, layer, head, row = telling_look(seen)
-    rows = seen.manifest["sides"]["source" if kind == "encoder" else "target"]["subwords"]
+def test_model_selection_follows_link(page: Page, address: str, trace: Trace) -> None:
+    """The default is the pronoun with the largest weight on another word; a head in the URL takes precedence."""
+    kind, layer, head, row = find_example(trace)
+    rows = trace.manifest["sides"]["source" if kind == "encoder" else "target"]["subwords"]
     page.goto(f"{address}/#/lesson?text={quote(TIRED)}&lesson=3")
-    followed = page.locator(".example")
-    expect(followed).to_contain_text(f"layer {layer + 1}, head {head + 1}")
-    expect(followed).to_contain_text(f"“{rows[row]}”")
-    expect(followed).to_contain_text("It was chosen by weight")
-    chosen = f"{address}/#/lesson?text={quote(TIRED)}&lesson=3&kind=encoder&layer=1&head=2&query={IT + 1}"
-    page.goto(chosen)
-    expect(followed).to_contain_text("We follow “it” in encoder self-attention, layer 1, head 2")
-    followed.get_by_role("link", name="Use the default example").click()
-    expect(followed).to_contain_text(f"“{rows[row]}”")
-    expect(followed.get_by_role("link")).to_have_count(0)
+    example = page.locator(".example")
+    expect(example).to_contain_text(f"layer {layer + 1}, head {head + 1}")
+    expect(example).to_contain_text(f"“{rows[row]}”")
+    expect(example).to_contain_text("It was chosen by weight")
+    selected_url = f"{address}/#/lesson?text={quote(TIRED)}&lesson=3&kind=encoder&layer=1&head=2&query={IT + 1}"
+    page.goto(selected_url)
+    expect(example).to_contain_text("We follow “it” in encoder self-attention, layer 1, head 2")
+    example.get_by_role("link", name="Use the default example").click()
+    expect(example).to_contain_text(f"“{rows[row]}”")
+    expect(example.get_by_role("link")).to_have_count(0)
 
 
-def test_answers_about_attention(page: Page, address: str, seen: Trace) -> None:
-    """Ids, scores, weights and heads of the place that the lesson follows."""
-    kind, layer, head, row = telling_look(seen)
+def test_answers_about_attention_match_trace(page: Page, address: str, trace: Trace) -> None:
+    """Ids, scores, weights and heads of the example that the lesson follows."""
+    kind, layer, head, row = find_example(trace)
     assert kind == "cross"
-    tensors, pieces = seen.activations.tensors, seen.activations.source.subwords
+    tensors, subwords = trace.activations.tensors, trace.activations.source.subwords
     scores = tensors[f"decoder.{layer}.cross.q"][head, row] @ tensors[f"decoder.{layer}.cross.k"][head].T
     weights = tensors[f"decoder.{layer}.cross.weights"][:, row]
 
@@ -126,97 +126,99 @@ def test_answers_about_attention(page: Page, address: str, seen: Trace) -> None:
     assert answer == "different ids"  # of "The" and "the"
     assert dict(table[1:])["The"] != dict(table[1:])["the"]
     answer, table = reveal(page, address, 4)
-    assert answer == pieces[scores.argmax()]
-    assert number(table[3][-1]) == pytest.approx(float(scores.max()), abs=1e-3)
+    assert answer == subwords[scores.argmax()]
+    assert parse_number(table[3][-1]) == pytest.approx(float(scores.max()), abs=1e-3)
     answer, _ = reveal(page, address, 5)
-    assert number(answer) == pytest.approx(float(scores.max()) / 4, abs=1e-3)
+    assert parse_number(answer) == pytest.approx(float(scores.max()) / 4, abs=1e-3)
     answer, table = reveal(page, address, 7)
     assert float(answer.rstrip("%")) == pytest.approx(100 * float(weights[head].max()), abs=0.6)
-    assert table[1][0] == pieces[weights[head].argmax()]
-    assert number(table[1][3]) == pytest.approx(float(weights[head].max()), abs=1e-4)
+    assert table[1][0] == subwords[weights[head].argmax()]
+    assert parse_number(table[1][3]) == pytest.approx(float(weights[head].max()), abs=1e-4)
     answer, table = reveal(page, address, 9)
-    assert answer == pieces[weights.mean(0).argmax()]
-    assert [row[1] for row in table[1:-1]] == [pieces[row.argmax()] for row in weights]
+    assert answer == subwords[weights.mean(0).argmax()]
+    assert [row[1] for row in table[1:-1]] == [subwords[row.argmax()] for row in weights]
 
 
 def test_prediction_possible_from_shown_values(page: Page, address: str) -> None:
     """The excerpt above the question is enough to find the answer of steps 4, 8, 9 and 12."""
     answer, _ = reveal(page, address, 4)
     query, *keys = excerpt(page)
-    fits = {name: float(np.dot(numbers, query[1])) for name, numbers in keys}
-    assert max(fits, key=lambda name: fits[name]) == f"k of {answer}"
+    scores = {name: float(np.dot(numbers, query[1])) for name, numbers in keys}
+    assert max(scores, key=lambda name: scores[name]) == f"k of {answer}"
     answer, _ = reveal(page, address, 8)
-    adds = {name: abs(weight * value) for name, (weight, value) in excerpt(page)}
-    assert max(adds, key=lambda name: adds[name]) == answer
+    contributions = {name: abs(weight * value) for name, (weight, value) in excerpt(page)}
+    assert max(contributions, key=lambda name: contributions[name]) == answer
     answer, _ = reveal(page, address, 9)
     means = {name: sum(numbers) for name, numbers in excerpt(page)}
     assert max(means, key=lambda name: means[name]) == answer
     answer, _ = reveal(page, address, 12)
     (_, [first]), (_, [second]) = excerpt(page)[:2]
-    told = re.search(r"has probability (0\.\d+)", page.locator(".question").inner_text())
-    assert told
-    assert float(told[1]) * math.exp(second - first) == pytest.approx(number(answer), rel=1e-3)
+    match = re.search(r"has probability (0\.\d+)", page.locator(".question").inner_text())
+    assert match
+    assert float(match[1]) * math.exp(second - first) == pytest.approx(parse_number(answer), rel=1e-3)
 
 
 def excerpt(page: Page) -> list[tuple[str, list[float]]]:
     """The table above the question, by the names of its rows."""
     table = page.locator(".lesson > div:not(.lesson-numbers) table").first
-    return [(name, [number(cell) for cell in row]) for name, *row in cells(table)[1:]]
+    return [(name, [parse_number(cell) for cell in row]) for name, *row in cells(table)[1:]]
 
 
 def test_printed_sums_add_up(page: Page, address: str) -> None:
-    """To the last digit, as on a calculator."""
+    """To the last printed digit."""
     _, table = reveal(page, address, 4)
-    assert sum_of(table[3][1:-1]) == Decimal(plain(table[3][-1]))
+    assert sum_printed(table[3][1:-1]) == Decimal(to_ascii_minus(table[3][-1]))
     for step, columns in ((7, (2, 3)), (8, (3,)), (13, (1,))):
         _, table = reveal(page, address, step)
         foot = -2 if step == 13 else -1
         for column in columns:
-            assert sum_of([row[column] for row in table[1:foot]]) == Decimal(plain(table[foot][column])), step
+            assert sum_printed([row[column] for row in table[1:foot]]) == Decimal(
+                to_ascii_minus(table[foot][column])
+            ), step
     verdict = page.locator(".verdict").inner_text()
-    told = re.search(r"exp\((.*?)\) = (0\.\d+)", verdict)
-    assert told
-    assert f"{math.exp(number(told[1])):.4f}" == told[2]
+    match = re.search(r"exp\((.*?)\) = (0\.\d+)", verdict)
+    assert match
+    assert f"{math.exp(parse_number(match[1])):.4f}" == match[2]
     _, table = reveal(page, address, 2)
     for word, position, x in zip(*(row[1:] for row in table[1:4]), strict=True):
-        assert Decimal(plain(word)) + Decimal(plain(position)) == Decimal(plain(x))
+        assert Decimal(to_ascii_minus(word)) + Decimal(to_ascii_minus(position)) == Decimal(to_ascii_minus(x))
 
 
-def sum_of(printed: list[str]) -> Decimal:
-    """What a calculator says."""
-    return sum((Decimal(plain(each)) for each in printed), Decimal(0))
+def sum_printed(printed: list[str]) -> Decimal:
+    """The exact sum of printed numbers."""
+    return sum((Decimal(to_ascii_minus(text)) for text in printed), Decimal(0))
 
 
-def plain(printed: str) -> str:
-    """A printed number with a minus that Python reads."""
+def to_ascii_minus(printed: str) -> str:
+    """A printed number with an ASCII minus sign."""
     return printed.replace(MINUS, "-")
 
 
-def test_answers_about_writing(page: Page, address: str, seen: Trace) -> None:
-    """Decoder, next word and search, at the step of the row that is followed."""
-    manifest = seen.manifest
-    _, layer, head, row = telling_look(seen)
-    cross = seen.activations.weights("cross", layer)[head]
+def test_answers_about_decoding_match_trace(page: Page, address: str, trace: Trace) -> None:
+    """Decoder, next word and search, at the step of the example."""
+    manifest = trace.manifest
+    _, layer, head, row = find_example(trace)
+    cross = trace.activations.weights("cross", layer)[head]
     answer, table = reveal(page, address, 11)
     assert int(answer) == cross.numel()
-    assert [line[1] for line in table[1:]] == [seen.activations.source.subwords[line.argmax()] for line in cross]
+    assert [line[1] for line in table[1:]] == [trace.activations.source.subwords[line.argmax()] for line in cross]
     top = manifest["steps"][row]["top"]
     answer, table = reveal(page, address, 12)
-    assert number(answer) == pytest.approx(top[1]["probability"], abs=1e-6)
-    assert number(table[1][2]) == pytest.approx(top[0]["probability"], abs=1e-6)
+    assert parse_number(answer) == pytest.approx(top[1]["probability"], abs=1e-6)
+    assert parse_number(table[1][2]) == pytest.approx(top[0]["probability"], abs=1e-6)
     _, table = reveal(page, address, 13)
-    assert number(table[-2][1]) == pytest.approx(manifest["translation"]["log_probability"], abs=1e-6)
+    assert parse_number(table[-2][1]) == pytest.approx(manifest["translation"]["log_probability"], abs=1e-6)
 
 
-def test_decoder_input_shown_before_request(page: Page, address: str, seen: Trace) -> None:
+def test_decoder_input_shown_before_request(page: Page, address: str, trace: Trace) -> None:
     page.goto(f"{address}/#/lesson?text={quote(TIRED)}&lesson=6")
-    read = seen.manifest["sides"]["decoder_input"]["subwords"]
-    expect(page.locator(".lesson-tokens li")).to_have_text(list(read))
-    expect(page.locator(".question")).to_contain_text(f"of these {len(read)} tokens")
+    input_subwords = trace.manifest["sides"]["decoder_input"]["subwords"]
+    expect(page.locator(".lesson-tokens li")).to_have_text(list(input_subwords))
+    expect(page.locator(".question")).to_contain_text(f"of these {len(input_subwords)} tokens")
 
 
-def test_link_opens_cell_and_back(page: Page, address: str, seen: Trace) -> None:
-    _, layer, head, row = telling_look(seen)
+def test_link_opens_cell_and_back(page: Page, address: str, trace: Trace) -> None:
+    _, layer, head, row = find_example(trace)
     reveal(page, address, 7)
     expect(page.get_by_role("link", name="Back to the lesson")).to_be_hidden()
     page.get_by_role("link", name="Show this head").click()
@@ -225,7 +227,7 @@ def test_link_opens_cell_and_back(page: Page, address: str, seen: Trace) -> None
     assert f"query={row + 1}" in page.url
     page.get_by_role("link", name="Back to the lesson").click()
     expect(page.locator(".lesson h2")).to_have_text("7. Softmax")
-    expect(page.locator(".verdict strong")).to_be_visible()  # what was answered stays answered
+    expect(page.locator(".verdict strong")).to_be_visible()  # the answer is still shown
     reveal(page, address, 6)
     page.get_by_role("link", name="Show the causal mask").click()
     expect(heading).to_contain_text("Decoder self-attention")
@@ -234,14 +236,14 @@ def test_link_opens_cell_and_back(page: Page, address: str, seen: Trace) -> None
     expect(page.locator(".example")).to_contain_text(f"cross-attention, layer {layer + 1}, head {head + 1}")
 
 
-def test_saved_page(browser: Browser, seen: Trace, tmp_path: Path) -> None:
-    """The lesson needs no server; what does is not offered, and a link to it says so."""
+def test_lesson_works_in_saved_page(browser: Browser, trace: Trace, tmp_path: Path) -> None:
+    """The lesson needs no server; views that do are not listed, and a link to them shows a message."""
     path = tmp_path / "lesson.html"
-    path.write_text(render_standalone_page(pack_trace(seen)), encoding="utf-8")
+    path.write_text(render_standalone_page(pack_trace(trace)), encoding="utf-8")
     tab = browser.new_page()
-    troubles: list[str] = []
-    tab.on("console", lambda message: troubles.append(message.text))
-    tab.on("pageerror", lambda error: troubles.append(str(error)))
+    messages: list[str] = []
+    tab.on("console", lambda message: messages.append(message.text))
+    tab.on("pageerror", lambda error: messages.append(str(error)))
     tab.goto(path.as_uri())
     tab.get_by_role("link", name="Lesson", exact=True).click()
     expect(tab.locator(".lesson h2")).to_have_text("1. Tokens")
@@ -257,11 +259,11 @@ def test_saved_page(browser: Browser, seen: Trace, tmp_path: Path) -> None:
         tab.go_back()
         expect(tab.locator(".lesson h2")).to_contain_text("13. ")
     tab.close()
-    assert not troubles, troubles
+    assert not messages, messages
 
 
-def test_formulas_of_a_post_norm_model(page: Page, address: str) -> None:
-    """As the cell prints them: with biases, and the norm after the sum."""
+def test_formulas_match_post_norm_model(page: Page, address: str) -> None:
+    """As in the cell view: with biases, and the norm after the sum."""
     for step, formula in ((3, "q = x W^Q + b^Q"), (10, "LayerNorm(x + attention(x))")):
         page.goto(f"{address}/#/lesson?text={quote(TIRED)}&lesson={step}")
         expect(page.locator(".lesson h2")).to_contain_text(f"{step}. ")

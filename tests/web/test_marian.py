@@ -1,4 +1,4 @@
-"""The page of a model that was taken over from MarianMT: its own formulas, unknown letters and tags."""
+"""The page of a model imported from MarianMT: its formulas, unknown characters and tags."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from heedful.convert.marian.importer import import_marian
 from tests.convert.marian_models import new_marian
 from tests.server.server_process import serve_process
-from tests.web.views import DRAWN, visit
+from tests.web.views import VIEW_SELECTORS, open_view
 
 TEXT = "The dog 猫 was so tired."
 pytestmark = [
@@ -21,18 +21,18 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A model with a language tag, embeddings as they are and an output bias, at a server of its own."""
+    """A server of a model with a language tag, unscaled embeddings and an output bias."""
     folder: Path = tmp_path_factory.mktemp("marian")
-    new_marian(folder / "there", tags=["fra"], scale_embedding=False, updates=60, init_std=0.1)
-    import_marian(folder / "there", ("en", "fra")).save(folder / "model")
+    new_marian(folder / "marian", tags=["fra"], scale_embedding=False, updates=60, init_std=0.1)
+    import_marian(folder / "marian", ("en", "fra")).save(folder / "model")
     with serve_process(folder / "model", "--device", "cpu", "--engine", "pytorch") as process:
         yield process.address
         assert "ERROR" not in process.output, process.output
 
 
 def test_every_view_opens(page: Page, address: str) -> None:
-    for view in DRAWN.keys() - {"training"}:  # it was not trained here
-        visit(page, address, view, TEXT)
+    for view in VIEW_SELECTORS.keys() - {"training"}:  # an imported model has no training metrics
+        open_view(page, address, view, TEXT)
 
 
 def test_length_penalty_of_model_is_shown(page: Page, address: str) -> None:

@@ -13,12 +13,12 @@ from heedful.interpret.trace import compute_trace
 from heedful.interpret.trace_schema import TraceRequest
 from heedful.model_folder import ModelFolder
 from tests.server.server_process import ask, wait_until
-from tests.web.views import DRAWN, MOST_NODES, link, nodes, overflow, visit
+from tests.web.views import MAX_NODES, VIEW_SELECTORS, build_link, count_nodes, measure_overflow, open_view
 
 pytestmark = pytest.mark.long  # every view at several sizes and themes
 
-FORTY = "The animal didn't cross the street because it was too tired" + " and the dog was tired" * 5 + "."
-STRANGE = {
+FORTY_TOKENS = "The animal didn't cross the street because it was too tired" + " and the dog was tired" * 5 + "."
+UNUSUAL_TEXTS = {
     "arabic": "الحيوان متعب.",
     "chinese": "动物太累了，所以没有过马路。",
     "emoji": "The 🐘 was too tired 😴👨‍👩‍👧.",
@@ -27,59 +27,61 @@ STRANGE = {
     "markup": "<b>tired</b> &amp; <script>alert(1)</script>",
 }
 
-MOVING = """[...document.querySelectorAll("*")].map(each => getComputedStyle(each)).filter(
+COUNT_ANIMATED = """[...document.querySelectorAll("*")].map(each => getComputedStyle(each)).filter(
   ({ transitionDuration, animationName }) => parseFloat(transitionDuration) > 0 || animationName !== "none"
 ).length"""
 
 
 def test_every_view_logs_no_error(page: Page, address: str) -> None:
-    """Console and requests are watched by the fixture."""
-    for view in DRAWN:
-        visit(page, address, view)
-    for place in (
+    """The page fixture checks the console and the requests."""
+    for view in VIEW_SELECTORS:
+        open_view(page, address, view)
+    for selection in (
         {"kind": "encoder", "layer": 1, "head": 2, "query": 8, "key": 2, "words": "no"},
         {"kind": "decoder", "layer": 2, "head": "mean", "rows": "2.3", "also": "1.2"},
         {"beam": 4, "step": 3, "temperature": 2, "off": "cross.2.1", "lesson": 13, "checkpoint": ""},
     ):
-        for view in DRAWN:
-            page.goto(address + link(view, **place))
+        for view in VIEW_SELECTORS:
+            page.goto(address + build_link(view, **selection))
             expect(page.locator(f"#view-{view}")).to_be_visible()
-    visit(page, address, "lesson", lesson=99)
+    open_view(page, address, "lesson", lesson=99)
 
 
-def test_phone_layout(page: Page, address: str) -> None:
+def test_every_view_fits_phone(page: Page, address: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
-    for view in DRAWN:
-        visit(page, address, view)
-        assert overflow(page) == 0, view
+    for view in VIEW_SELECTORS:
+        open_view(page, address, view)
+        assert measure_overflow(page) == 0, view
         tabs = page.locator(".tabs")
-        assert tabs.evaluate("tabs => tabs.scrollWidth <= tabs.clientWidth"), view  # all views are seen
-    visit(page, address, "head", FORTY, kind="encoder", also="2.3.4")
-    assert overflow(page) == 0
+        assert tabs.evaluate("tabs => tabs.scrollWidth <= tabs.clientWidth"), (
+            view
+        )  # all views are listed without scrolling
+    open_view(page, address, "head", FORTY_TOKENS, kind="encoder", also="2.3.4")
+    assert measure_overflow(page) == 0
 
 
-@pytest.mark.parametrize("name", STRANGE)
+@pytest.mark.parametrize("name", UNUSUAL_TEXTS)
 def test_unknown_scripts_show_warning(page: Page, address: str, name: str) -> None:
     for view in ("translate", "head", "cell", "path"):
-        visit(page, address, view, STRANGE[name])
-        expect(page.get_by_label("Text to translate")).to_have_value(STRANGE[name])
+        open_view(page, address, view, UNUSUAL_TEXTS[name])
+        expect(page.get_by_label("Text to translate")).to_have_value(UNUSUAL_TEXTS[name])
     expect(page.locator(".source-word").last).to_have_text("</s>")
 
 
-def left(place: Locator) -> float:
-    box = place.bounding_box()
+def left_edge(locator: Locator) -> float:
+    box = locator.bounding_box()
     assert box
     return box["x"]
 
 
-def test_right_to_left_text(page: Page, address: str) -> None:
-    """Arabic words run to the left; the English and the numbers around them do not."""
-    arabic = STRANGE["arabic"]
-    visit(page, address, "head", arabic, kind="cross", layer=2, head=1, query=1, key=1)
-    told = page.locator("#view-head .status-line").first
-    expect(told).to_contain_text("attends to \u2068")  # a word that stands for itself
-    words = page.locator("#view-head .strongest button").first
-    parts = words.evaluate(
+def test_arabic_words_keep_text_order(page: Page, address: str) -> None:
+    """Arabic words run right to left; the English text and numbers around them do not."""
+    arabic = UNUSUAL_TEXTS["arabic"]
+    open_view(page, address, "head", arabic, kind="cross", layer=2, head=1, query=1, key=1)
+    status = page.locator("#view-head .status-line").first
+    expect(status).to_contain_text("attends to \u2068")  # the word is isolated from the text direction
+    button = page.locator("#view-head .strongest button").first
+    left_edges = button.evaluate(
         """button => {
           const range = document.createRange();
           return [...button.childNodes].map(part => {
@@ -88,57 +90,57 @@ def test_right_to_left_text(page: Page, address: str) -> None:
           });
         }"""
     )
-    assert parts == sorted(parts)  # who, "looks at", what, the weight
-    visit(page, address, "cell", arabic, kind="encoder", layer=1, head=1)
+    assert left_edges == sorted(left_edges)  # query, "attends to", key, weight
+    open_view(page, address, "cell", arabic, kind="encoder", layer=1, head=1)
     summary = page.locator("#view-cell .cell-summary b[dir=auto]")
-    assert left(summary.nth(0)) < left(summary.nth(1))
+    assert left_edge(summary.nth(0)) < left_edge(summary.nth(1))
     assert page.evaluate("getComputedStyle(document.body).direction") == "ltr"
     field = page.get_by_label("Text to translate")
     assert field.evaluate("field => getComputedStyle(field).direction") == "rtl"
 
 
-def test_views_with_two_hundred_tokens_are_drawn(page: Page, untrained: str) -> None:
-    """Every view of a very long sentence, as it opens and with all that can be unfolded."""
+def test_views_with_two_hundred_tokens_are_drawn(page: Page, untrained_address: str) -> None:
+    """Every view of a very long sentence, as it opens and with all details expanded."""
     text = " ".join(["The animal didn't cross the street because it was too tired"] * 18) + "."
-    for view in (each for each in DRAWN if each != "training"):  # of which it has none
-        visit(page, untrained, view, text, kind="encoder", beam=4)
+    for view in VIEW_SELECTORS.keys() - {"training"}:  # an untrained model has no metrics
+        open_view(page, untrained_address, view, text, kind="encoder", beam=4)
         assert page.locator(".source-word").count() >= 199
-        assert nodes(page) < MOST_NODES, view
+        assert count_nodes(page) < MAX_NODES, view
         page.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
-        assert nodes(page) < MOST_NODES, f"{view}, unfolded"
-        assert overflow(page) == 0, view
+        assert count_nodes(page) < MAX_NODES, f"{view}, expanded"
+        assert measure_overflow(page) == 0, view
 
 
-def test_bytes_of_a_manifest(demo_model: Path) -> None:
+def test_manifest_of_forty_tokens_has_at_most_60_kb(demo_model: Path) -> None:
     """At 40 tokens at most 60 kB, with a beam of 4, from a model that ends its sentences."""
-    manifest = compute_trace(ModelFolder.load(demo_model), TraceRequest(source=FORTY, beam_size=4)).manifest
+    manifest = compute_trace(ModelFolder.load(demo_model), TraceRequest(source=FORTY_TOKENS, beam_size=4)).manifest
     assert 36 <= len(manifest["sides"]["source"]["ids"]) <= 44
     assert manifest["translation"]["complete"]
     assert len(gzip.compress(json.dumps(manifest).encode())) <= 60_000
 
 
-def test_bytes_of_the_first_screen(page: Page, untrained: str) -> None:
-    """Squeezed on the way; the small matrices have at most 150 kB, and the page is light too."""
-    question = {"source": FORTY}
-    packed = ask(untrained, "/api/trace", question, headers={"Accept-Encoding": "gzip"})
+def test_first_screen_has_at_most_500_kb(page: Page, untrained_address: str) -> None:
+    """Responses are compressed; thumbnails have at most 150 kB, and the page at most 500 kB."""
+    request_body = {"source": FORTY_TOKENS}
+    packed = ask(untrained_address, "/api/trace", request_body, headers={"Accept-Encoding": "gzip"})
     assert packed.headers["content-encoding"] == "gzip"
-    manifest: dict[str, Any] = json.loads(ask(untrained, "/api/trace", question).body)
+    manifest: dict[str, Any] = json.loads(ask(untrained_address, "/api/trace", request_body).body)
     assert 36 <= len(manifest["sides"]["source"]["ids"]) <= 44
-    assert len(packed.body) <= 1_000 * len(manifest["steps"])  # it knows nothing, not even when to stop
+    assert len(packed.body) <= 1_000 * len(manifest["steps"])  # an untrained model writes up to the maximum length
     names = ",".join(f"thumbnails.{kind}" for kind in ("encoder", "decoder", "cross"))
-    assert len(ask(untrained, f"/api/trace/{manifest['id']}/tensors?names={names}").body) <= 150_000
+    assert len(ask(untrained_address, f"/api/trace/{manifest['id']}/tensors?names={names}").body) <= 150_000
 
     received: list[int] = []
     browser = page.context.new_cdp_session(page)
     browser.send("Network.enable")
     browser.on("Network.loadingFinished", lambda event: received.append(event["encodedDataLength"]))
-    visit(page, untrained, "translate", FORTY)
+    open_view(page, untrained_address, "translate", FORTY_TOKENS)
     expect(page.locator(".band").first).to_be_attached()
     assert 20_000 < sum(received) <= 500_000
 
 
-def test_dark_and_light(page: Page, address: str) -> None:
-    """The page follows the system, at once and in canvases too."""
+def test_color_scheme_follows_system(page: Page, address: str) -> None:
+    """The page follows the color scheme of the system immediately, in canvases too."""
     paper = "getComputedStyle(document.body).backgroundColor"
     darkest = """() => {
       const canvas = document.querySelector("#view-head .matrix canvas");
@@ -148,28 +150,28 @@ def test_dark_and_light(page: Page, address: str) -> None:
       return data[0] + data[1] + data[2];
     }"""
     page.emulate_media(color_scheme="light")
-    visit(page, address, "head", kind="encoder", layer=1, head=1)
+    open_view(page, address, "head", kind="encoder", layer=1, head=1)
     light, drawn = page.evaluate(paper), page.evaluate(darkest)
     page.emulate_media(color_scheme="dark")
-    # Asked from here: a function that waits in the page would be against its security policy.
+    # Polled from here: the content security policy forbids a function that waits in the page.
     wait_until(lambda: page.evaluate(paper) != light)
     wait_until(lambda: page.evaluate(darkest) != drawn)
     assert light == "rgb(255, 255, 255)"
 
 
-def test_reduced_motion(browser: Browser, address: str) -> None:
+def test_reduced_motion_has_no_animations(browser: Browser, address: str) -> None:
     context = browser.new_context(reduced_motion="reduce")
     tab = context.new_page()
-    tab.goto(f"{address}/#/translate?text={quote(FORTY)}")
+    tab.goto(f"{address}/#/translate?text={quote(FORTY_TOKENS)}")
     expect(tab.locator(".map-head").first).to_be_visible()
     tab.evaluate("document.querySelector('.result').setAttribute('aria-busy', 'true')")
-    assert tab.evaluate(MOVING) == 0
+    assert tab.evaluate(COUNT_ANIMATED) == 0
     tab.emulate_media(reduced_motion="no-preference")
-    assert tab.evaluate(MOVING) > 0
+    assert tab.evaluate(COUNT_ANIMATED) > 0
     context.close()
 
 
-SMALL = """[...document.querySelectorAll("button, select, input, summary, [role=button]")].filter(
+FIND_SMALL_TARGETS = """[...document.querySelectorAll("button, select, input, summary, [role=button]")].filter(
   each => each.offsetParent && Math.min(each.offsetWidth, each.offsetHeight) < 24
 ).map(each => each.outerHTML.slice(0, 80))"""
 
@@ -177,5 +179,5 @@ SMALL = """[...document.querySelectorAll("button, select, input, summary, [role=
 def test_targets_are_large_enough_for_a_finger(page: Page, address: str) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     for view in ("translate", "head"):
-        visit(page, address, view, kind="encoder", words="no")
-        assert page.evaluate(SMALL) == [], view
+        open_view(page, address, view, kind="encoder", words="no")
+        assert page.evaluate(FIND_SMALL_TARGETS) == [], view

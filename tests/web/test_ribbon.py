@@ -1,4 +1,4 @@
-"""The ribbon: words that are hardly drawn from, and sentences that are longer than the window is wide."""
+"""The ribbon: source words with little attention, and sentences wider than the window."""
 
 import re
 from pathlib import Path
@@ -16,14 +16,14 @@ LONG = " ".join(["The animal didn't cross the street because it was too tired"] 
 
 
 def test_words_with_little_weight_are_dashed(page: Page, address: str, demo_model: Path) -> None:
-    found = compute_trace(ModelFolder.load(demo_model), TraceRequest(source=TIRED))
-    layer = found.manifest["alignment"]["layer"]
+    trace = compute_trace(ModelFolder.load(demo_model), TraceRequest(source=TIRED))
+    layer = trace.manifest["alignment"]["layer"]
     weights = aggregate_to_words(
-        found.activations.weights("cross", layer).mean(0), found.activations.target, found.activations.source
+        trace.activations.weights("cross", layer).mean(0), trace.activations.target, trace.activations.source
     )
-    drawn = weights[:-1].sum(0).tolist()  # without the end's row
-    words = found.activations.source.words
-    expected = [word for word, sum_ in zip(words, drawn, strict=True) if sum_ < 0.3 and word not in (".", "</s>")]
+    coverage = weights[:-1].sum(0).tolist()  # without the row of END
+    words = trace.activations.source.words
+    expected = [word for word, sum_ in zip(words, coverage, strict=True) if sum_ < 0.3 and word not in (".", "</s>")]
     page.goto(address)
     expect(page.locator(".band.strong").first).to_be_attached()
     dashed = page.locator(".source-word.low-coverage")
@@ -46,10 +46,10 @@ def test_long_ribbon_shows_overflow(page: Page, address: str) -> None:
     expect(frame).to_have_class("ribbon-frame more-left")
     steps = page.locator(".target-word").count()
     page.goto(f"{address}/#/map?{urlencode({'text': LONG, 'step': steps // 2})}")
-    chosen = page.locator(".target-word[aria-pressed=true]")
+    selected_word = page.locator(".target-word[aria-pressed=true]")
     expect(frame).to_have_class(re.compile("more-left more-right|more-right more-left"))
-    expect(chosen).to_be_in_viewport(ratio=1)
+    expect(selected_word).to_be_in_viewport(ratio=1)
     before = scroller.evaluate("(box) => box.scrollLeft")
     with page.expect_download():
         page.get_by_role("button", name="Download SVG of the ribbon").click()
-    assert scroller.evaluate("(box) => box.scrollLeft") == before  # a picture shows all of it, and moves nothing
+    assert scroller.evaluate("(box) => box.scrollLeft") == before  # the export does not scroll the page

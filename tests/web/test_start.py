@@ -1,4 +1,4 @@
-"""How people come to the page: the demo ends there on a terminal, and serve says where it is."""
+"""How users reach the page: the demo serves it on a terminal, and prints the command otherwise."""
 
 import gzip
 import os
@@ -16,11 +16,12 @@ import pytest
 from tests.conftest import Result, run_heedful
 from tests.server.server_process import ask
 
-SECONDS = 120
+SECONDS = 300
+"""How long to wait for the demo server."""
 
 
 @pytest.mark.long
-def test_demo_ends_at_the_page_on_a_terminal(demo: tuple[Path, Result]) -> None:
+def test_demo_on_terminal_serves_page(demo: tuple[Path, Result]) -> None:
     folder, _ = demo
     controller, terminal = pty.openpty()
     process = subprocess.Popen(
@@ -33,14 +34,14 @@ def test_demo_ends_at_the_page_on_a_terminal(demo: tuple[Path, Result]) -> None:
     )
     os.close(terminal)
     try:
-        found = re.search(r"serving on (http://127\.0\.0\.1:\d+);", _read(controller, "Ctrl-C to stop"))
-        assert found is not None
-        _wait_until_ready(found[1])
-        page = ask(found[1], "/")
+        match = re.search(r"serving on (http://127\.0\.0\.1:\d+);", read_until(controller, "Ctrl-C to stop"))
+        assert match is not None
+        wait_until_ready(match[1])
+        page = ask(match[1], "/")
         assert page.status == 200
         assert b'<div id="heedful">' in page.body
         process.send_signal(signal.SIGINT)
-        _read(controller, "stopped")
+        read_until(controller, "stopped")
         assert process.wait(SECONDS) == 0
     finally:
         process.kill()
@@ -48,37 +49,37 @@ def test_demo_ends_at_the_page_on_a_terminal(demo: tuple[Path, Result]) -> None:
         os.close(controller)
 
 
-def test_demo_without_a_terminal_says_how(demo: tuple[Path, Result]) -> None:
-    folder, done = demo
-    assert f"serve {folder / 'model'} --open" in done.out
-    assert run_heedful("demo", "-o", folder, "--no-page").out == done.out
+def test_demo_without_terminal_prints_serve_command(demo: tuple[Path, Result]) -> None:
+    folder, result = demo
+    assert f"serve {folder / 'model'} --open" in result.out
+    assert run_heedful("demo", "-o", folder, "--no-page").out == result.out
 
 
 def test_page_files_are_compressed(address: str) -> None:
     plain = ask(address, "/page/styles/base.css")
-    squeezed = ask(address, "/page/styles/base.css", headers={"Accept-Encoding": "gzip"})
-    assert gzip.decompress(squeezed.body) == plain.body
-    assert len(squeezed.body) < len(plain.body) / 2
+    compressed = ask(address, "/page/styles/base.css", headers={"Accept-Encoding": "gzip"})
+    assert gzip.decompress(compressed.body) == plain.body
+    assert len(compressed.body) < len(plain.body) / 2
     assert ask(address, "/page/../__init__.py").status == 404
 
 
-def _read(controller: int, until: str) -> str:
-    """What the terminal shows, up to some words."""
-    ends, shown = time.monotonic() + SECONDS, ""
-    while until not in shown:
-        assert time.monotonic() < ends, shown
+def read_until(controller: int, until: str) -> str:
+    """The output of the terminal, up to a text."""
+    deadline, output = time.monotonic() + SECONDS, ""
+    while until not in output:
+        assert time.monotonic() < deadline, output
         if select.select([controller], [], [], 0.2)[0]:
-            shown += os.read(controller, 65536).decode(errors="replace")
-    return shown
+            output += os.read(controller, 65536).decode(errors="replace")
+    return output
 
 
-def _wait_until_ready(address: str) -> None:
-    ends = time.monotonic() + SECONDS
+def wait_until_ready(address: str) -> None:
+    deadline = time.monotonic() + SECONDS
     while True:
         try:
             if ask(address, "/ready").status == 200:
                 return
         except OSError:
             pass
-        assert time.monotonic() < ends
+        assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Every view of the page, and what stands there when it is drawn."""
+"""Every view of the page, with a selector that is visible when it is drawn."""
 
 from urllib.parse import quote
 
@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 
 from tests.web.conftest import TIRED
 
-DRAWN = {
+VIEW_SELECTORS = {
     "translate": ".map-head",
     "map": ".map-head",
     "head": ".strongest li",
@@ -18,29 +18,29 @@ DRAWN = {
     "training": ".checkpoint-frame[aria-pressed=true]",
     "lesson": ".question",
 }
-"""The views with what they draw last."""
-MOST_NODES = 5000
+"""The selector of what a view draws last."""
+MAX_NODES = 5000
 
 
-def link(view: str, text: str = TIRED, **place: object) -> str:
+def build_link(view: str, text: str = TIRED, **selection: object) -> str:
     """The path of a view; numbers count from 1."""
-    return f"/#/{view}?text={quote(text)}" + "".join(f"&{name}={value}" for name, value in place.items())
+    return f"/#/{view}?text={quote(text)}" + "".join(f"&{name}={value}" for name, value in selection.items())
 
 
-def visit(page: Page, address: str, view: str, text: str = TIRED, **place: object) -> None:
-    """Go there, by a link within the page if it is open, and wait until all is drawn."""
-    page.goto(address + link(view, text, **place))
-    expect(page.locator(f"#view-{view} {DRAWN[view]}").first).to_be_visible()
+def open_view(page: Page, address: str, view: str, text: str = TIRED, **selection: object) -> None:
+    """Open a view, within the page if it is open already, and wait until it is drawn."""
+    page.goto(address + build_link(view, text, **selection))
+    expect(page.locator(f"#view-{view} {VIEW_SELECTORS[view]}").first).to_be_visible()
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-def nodes(page: Page) -> int:
-    """Elements of the page."""
-    found: int = page.evaluate("document.querySelectorAll('*').length")
-    return found
+def count_nodes(page: Page) -> int:
+    """The number of elements of the page."""
+    count: int = page.evaluate("document.querySelectorAll('*').length")
+    return count
 
 
-def overflow(page: Page) -> int:
-    """Pixels that stand out at the side of the window."""
-    found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
-    return found
+def measure_overflow(page: Page) -> int:
+    """How many pixels the page is wider than the window."""
+    pixels: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    return pixels

@@ -1,4 +1,4 @@
-"""The complete demo: it prints what the README promises."""
+"""The complete demo: its output is the one in the README."""
 
 import re
 from pathlib import Path
@@ -16,29 +16,32 @@ WIDE = "-> L'animal n'a pas traversé la rue parce qu'elle était trop large."
 
 @pytest.mark.long
 def test_demo_resolves_it_on_unseen_nouns(demo: tuple[Path, Result]) -> None:
-    folder, done = demo
-    found = re.search(r"Exact match on 1,000 sentences .*: ([\d.]+)%", done.out)
-    assert found is not None
-    assert float(found[1]) >= 99
-    assert TIRED in done.out
-    assert WIDE in done.out
-    again = run_heedful("demo", "-o", folder)
-    assert again.out == done.out
-    assert "is already trained" in again.err
-    engines_agree(folder / "model")
+    folder, result = demo
+    match = re.search(r"Exact match on 1,000 sentences .*: ([\d.]+)%", result.out)
+    assert match is not None
+    assert float(match[1]) >= 99
+    assert TIRED in result.out
+    assert WIDE in result.out
+    second_result = run_heedful("demo", "-o", folder)
+    assert second_result.out == result.out
+    assert "is already trained" in second_result.err
+    check_engines_agree(folder / "model")
 
 
-def engines_agree(model: Path) -> None:
-    """On a model that has learned: the exact engine gives what PyTorch gives, beam and alignment too."""
+def check_engines_agree(model: Path) -> None:
+    """On a trained model, the exact engine gives the results of PyTorch, including beams and alignments."""
     pytorch, exact = (load(model, device="cpu", engine=name) for name in ("pytorch", "exact"))
     assert exact.name == "CTranslate2 float32"
-    sources = ["a", *(pair.source for pair in generate_pairs(150, seed=21))]  # of "a" it may make nothing
+    sources = ["a", *(pair.source for pair in generate_pairs(150, seed=21))]  # the translation of "a" may be empty
     for search in (GenerationConfig(beam_size=1), GenerationConfig(beam_size=4, n_best=2)):
-        ours = pytorch.translate(sources, search, details=True)
-        theirs = exact.translate(sources, search, details=True)
-        same = sum(mine.text == other.text for mine, other in zip(ours, theirs, strict=True))
-        assert same >= 150  # a tie may fall either way
-        for mine, other in zip(ours, theirs, strict=True):
-            if mine.text == other.text:
-                assert other.score == pytest.approx(mine.score, abs=1e-3)
-                assert other.alternatives[0].alignment == mine.alternatives[0].alignment
+        pytorch_translations = pytorch.translate(sources, search, details=True)
+        exact_translations = exact.translate(sources, search, details=True)
+        equal = sum(
+            expected.text == actual.text
+            for expected, actual in zip(pytorch_translations, exact_translations, strict=True)
+        )
+        assert equal >= 150  # ties may be broken differently
+        for expected, actual in zip(pytorch_translations, exact_translations, strict=True):
+            if expected.text == actual.text:
+                assert actual.score == pytest.approx(expected.score, abs=1e-3)
+                assert actual.alternatives[0].alignment == expected.alternatives[0].alignment

@@ -9,7 +9,7 @@ TEXTS = ["The dog is tired.", "I am a student."]
 KEY = {"Authorization": "DeepL-Auth-Key any"}
 
 
-def test_translate_json_and_form(address: str, engine: Translator) -> None:
+def test_translate_json_and_form_return_translations(address: str, engine: Translator) -> None:
     expected = [{"detected_source_language": "EN", "text": result.text} for result in engine.translate(TEXTS)]
     body = {"text": TEXTS, "target_lang": "FR"}
     assert ask(address, "/v2/translate", body, headers=KEY).json == {"translations": expected}
@@ -18,9 +18,9 @@ def test_translate_json_and_form(address: str, engine: Translator) -> None:
     assert ask(address, "/v2/translate", form=single).json == {"translations": expected[:1]}
 
 
-@pytest.mark.parametrize("kind", ["html", "xml"])
-def test_translate_tags_preserved(address: str, kind: str) -> None:
-    body = {"text": ["<p>The <x id='1'>dog</x> is tired.</p>"], "target_lang": "FR", "tag_handling": kind}
+@pytest.mark.parametrize("tag_handling", ["html", "xml"])
+def test_translate_tags_preserved(address: str, tag_handling: str) -> None:
+    body = {"text": ["<p>The <x id='1'>dog</x> is tired.</p>"], "target_lang": "FR", "tag_handling": tag_handling}
     [result] = ask(address, "/v2/translate", body).json["translations"]
     assert result["text"].startswith("<p>")
     assert result["text"].count("<x id='1'>") == result["text"].count("</x>") == 1
@@ -35,20 +35,20 @@ def test_translate_ignored_tags_unchanged(address: str) -> None:
         assert "<keep>a student</keep>" in result["text"]
 
 
-@pytest.mark.parametrize("yes", [True, "1", "true"])
-def test_translate_billed_characters(address: str, yes: object) -> None:
-    """The client of DeepL itself asks for them always, and fails without."""
+@pytest.mark.parametrize("flag", [True, "1", "true"])
+def test_translate_billed_characters_equal_source_lengths(address: str, flag: object) -> None:
+    """The official DeepL client always requests them, and fails without them."""
     body = {"text": TEXTS, "target_lang": "FR"}
-    result = ask(address, "/v2/translate", {**body, "show_billed_characters": yes}).json["translations"]
+    result = ask(address, "/v2/translate", {**body, "show_billed_characters": flag}).json["translations"]
     assert [item["billed_characters"] for item in result] == [len(text) for text in TEXTS]
     result = ask(address, "/v2/translate", {**body, "show_billed_characters": False}).json["translations"]
     assert "billed_characters" not in result[0]
 
 
 def test_translate_ignored_options_accepted(address: str) -> None:
-    """As the Python package of DeepL sends them."""
+    """Options that the official DeepL client sends."""
     body = {"text": TEXTS, "target_lang": "FR"}
-    harmless = {
+    ignored = {
         "context": "A story.",
         "formality": "prefer_less",
         "split_sentences": "0",
@@ -60,7 +60,7 @@ def test_translate_ignored_options_accepted(address: str) -> None:
         "splitting_tags": [],
     }
     expected = ask(address, "/v2/translate", body).json
-    assert ask(address, "/v2/translate", {**body, **harmless}).json == expected
+    assert ask(address, "/v2/translate", {**body, **ignored}).json == expected
     assert ask(address, "/v2/translate", form={**body, "formality": "default", "glossary_id": ""}).json == expected
 
 
@@ -79,9 +79,9 @@ def test_translate_ignored_options_accepted(address: str) -> None:
     ],
 )
 def test_translate_unsupported_option_rejected(address: str, name: str, value: object) -> None:
-    answer = ask(address, "/v2/translate", {"text": TEXTS, "target_lang": "FR", name: value})
-    assert answer.status == 400
-    assert name in answer.error
+    response = ask(address, "/v2/translate", {"text": TEXTS, "target_lang": "FR", name: value})
+    assert response.status == 400
+    assert name in response.error
 
 
 def test_languages_list_sources_and_targets(address: str) -> None:
@@ -101,6 +101,6 @@ def test_languages_list_sources_and_targets(address: str) -> None:
     ],
 )
 def test_errors_have_message_key(address: str, body: dict[str, object]) -> None:
-    answer = ask(address, "/v2/translate", body)
-    assert answer.status == 400
-    assert answer.json["message"] == answer.error
+    response = ask(address, "/v2/translate", body)
+    assert response.status == 400
+    assert response.json["message"] == response.error

@@ -1,4 +1,4 @@
-"""Language models at the server: they generate and fill, and do not translate."""
+"""Language models on the server: they generate text and fill blanks, and do not translate."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,37 +18,40 @@ BLANKS = "The __ crossed the __."
 
 
 @pytest.fixture(scope="module")
-def writer() -> ModelFolder:
+def causal_lm() -> ModelFolder:
     return new_model_folder("bpe", architecture="causal_lm")
 
 
 @pytest.fixture(scope="module")
-def filler() -> ModelFolder:
+def masked_lm() -> ModelFolder:
     return new_model_folder("bpe", architecture="masked_lm")
 
 
 @pytest.fixture(scope="module")
-def address(writer: ModelFolder, filler: ModelFolder) -> Iterator[str]:
+def address(causal_lm: ModelFolder, masked_lm: ModelFolder) -> Iterator[str]:
     """A server that does not translate."""
-    plain = [ServedLanguageModel(Path("some/writer"), writer), ServedLanguageModel(Path("filler/model"), filler)]
-    with served(plain=plain) as running:
-        yield running.address
+    language_models = [
+        ServedLanguageModel(Path("some/writer"), causal_lm),
+        ServedLanguageModel(Path("filler/model"), masked_lm),
+    ]
+    with served(language_models=language_models) as server:
+        yield server.address
 
 
-def test_generate_matches_library(address: str, writer: ModelFolder) -> None:
+def test_generate_matches_library(address: str, causal_lm: ModelFolder) -> None:
     request_body = {"text": "The animal", "n_best": 2, "max_length": 20, "temperature": 0.7, "top_k": 9, "seed": 4}
     result = ask(address, "/api/generate", request_body).json
     settings = GenerationConfig(method="sample", n_best=2, temperature=0.7, top_k=9, seed=4)
-    assert result == {"texts": generate_text(writer, "The animal", settings, 20)}
+    assert result == {"texts": generate_text(causal_lm, "The animal", settings, 20)}
     assert len(ask(address, "/api/generate", {"max_length": 5}).json["texts"]) == 1
 
 
-def test_fill_matches_library(address: str, filler: ModelFolder) -> None:
+def test_fill_matches_library(address: str, masked_lm: ModelFolder) -> None:
     result = ask(address, "/api/fill", {"text": BLANKS, "top": 3}).json["blanks"]
-    for ours, expected in zip(result, fill_blanks(filler, BLANKS, 3), strict=True):
-        assert [item["text"] for item in ours] == [guess.text for guess in expected]
-        chances = [guess.probability for guess in expected]
-        assert [item["probability"] for item in ours] == pytest.approx(chances)
+    for actual, expected in zip(result, fill_blanks(masked_lm, BLANKS, 3), strict=True):
+        assert [item["text"] for item in actual] == [prediction.text for prediction in expected]
+        probabilities = [prediction.probability for prediction in expected]
+        assert [item["probability"] for item in actual] == pytest.approx(probabilities)
 
 
 @pytest.mark.parametrize(
@@ -87,14 +90,14 @@ def test_translate_file_without_translator_returns_400(address: str) -> None:
     assert "no model of this server translates" in result.error
 
 
-def test_language_models_list_no_languages(address: str, writer: ModelFolder) -> None:
+def test_language_models_list_no_languages(address: str, causal_lm: ModelFolder) -> None:
     assert ask(address, "/languages").json == []
     assert ask(address, "/v2/languages?type=target").json == []
     assert ask(address, "/detect", {"q": "Der Hund schläft heute nicht."}).json[0]["language"] == "de"
-    with served(FakeTranslator(), plain=[ServedLanguageModel(Path("writer"), writer)]) as running:
-        assert [item["code"] for item in ask(running.address, "/languages").json] == ["en", "fr"]
-        assert len(ask(running.address, "/api/generate", {"max_length": 3}).json["texts"]) == 1
-        assert ask(running.address, "/api/fill", {"text": "a __"}).status == 400
+    with served(FakeTranslator(), language_models=[ServedLanguageModel(Path("writer"), causal_lm)]) as server:
+        assert [item["code"] for item in ask(server.address, "/languages").json] == ["en", "fr"]
+        assert len(ask(server.address, "/api/generate", {"max_length": 3}).json["texts"]) == 1
+        assert ask(server.address, "/api/fill", {"text": "a __"}).status == 400
 
 
 @pytest.mark.long
@@ -117,8 +120,8 @@ def test_language_models_can_be_traced(address: str) -> None:
         assert ask(address, f"{trace_path}/page").status == 200
 
 
-def test_registry_duplicate_name_raises(writer: ModelFolder) -> None:
+def test_registry_duplicate_name_raises(causal_lm: ModelFolder) -> None:
     with pytest.raises(HeedfulError, match="two models are named writer"):
         ModelRegistry(
-            [], [ServedLanguageModel(Path("one/writer"), writer), ServedLanguageModel(Path("two/writer"), writer)]
+            [], [ServedLanguageModel(Path("one/writer"), causal_lm), ServedLanguageModel(Path("two/writer"), causal_lm)]
         )

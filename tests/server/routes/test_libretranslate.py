@@ -6,10 +6,10 @@ from urllib.parse import urlencode
 import pytest
 
 from heedful.inference.translator import Translator
-from tests.server.server_process import ask, multipart
+from tests.server.server_process import SECONDS, ask, multipart
 
 TEXT = "The dog is tired."
-ASKED = {"q": TEXT, "source": "en", "target": "fr"}
+REQUEST = {"q": TEXT, "source": "en", "target": "fr"}
 
 
 @pytest.fixture(scope="module")
@@ -18,48 +18,48 @@ def expected(engine: Translator) -> str:
 
 
 class TestEncodings:
-    def test_translate_json(self, address: str, expected: str) -> None:
-        assert ask(address, "/translate", ASKED).json == {"translatedText": expected}
+    def test_translate_json_returns_translation(self, address: str, expected: str) -> None:
+        assert ask(address, "/translate", REQUEST).json == {"translatedText": expected}
 
-    def test_translate_form(self, address: str, expected: str) -> None:
-        assert ask(address, "/translate", form=ASKED).json == {"translatedText": expected}
+    def test_translate_form_returns_translation(self, address: str, expected: str) -> None:
+        assert ask(address, "/translate", form=REQUEST).json == {"translatedText": expected}
 
-    def test_translate_multipart(self, address: str, expected: str) -> None:
-        body, kind = multipart(ASKED)
-        answer = ask(address, "/translate", body, headers={"Content-Type": kind})
-        assert answer.json == {"translatedText": expected}
+    def test_translate_multipart_returns_translation(self, address: str, expected: str) -> None:
+        body, kind = multipart(REQUEST)
+        response = ask(address, "/translate", body, headers={"Content-Type": kind})
+        assert response.json == {"translatedText": expected}
 
-    def test_translate_query_string_of_post(self, address: str, expected: str) -> None:
-        answer = ask(address, f"/translate?{urlencode(ASKED)}", method="POST")
-        assert answer.json == {"translatedText": expected}
+    def test_translate_query_string_of_post_returns_translation(self, address: str, expected: str) -> None:
+        response = ask(address, f"/translate?{urlencode(REQUEST)}", method="POST")
+        assert response.json == {"translatedText": expected}
 
     def test_translate_body_overrides_query(self, address: str, expected: str) -> None:
-        answer = ask(address, "/translate?q=other&source=en", {"q": TEXT, "target": "fr"})
-        assert answer.json == {"translatedText": expected}
+        response = ask(address, "/translate?q=other&source=en", {"q": TEXT, "target": "fr"})
+        assert response.json == {"translatedText": expected}
 
-    def test_translate_chunked_body(self, address: str, expected: str) -> None:
+    def test_translate_chunked_body_returns_translation(self, address: str, expected: str) -> None:
         import http.client
 
-        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
-        whole = json.dumps(ASKED).encode()
+        connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=SECONDS)
+        body = json.dumps(REQUEST).encode()
         connection.request(
             "POST",
             "/translate",
-            iter([whole[:9], whole[9:]]),
+            iter([body[:9], body[9:]]),
             {"Content-Type": "application/json"},
             encode_chunked=True,
         )
         assert json.loads(connection.getresponse().read()) == {"translatedText": expected}
         connection.close()
 
-    def test_translate_utf_16_json(self, address: str, expected: str) -> None:
-        body = json.dumps(ASKED).encode("utf-16")
-        answer = ask(address, "/translate", body, headers={"Content-Type": "application/json"})
-        assert answer.json == {"translatedText": expected}
+    def test_translate_utf_16_json_returns_translation(self, address: str, expected: str) -> None:
+        body = json.dumps(REQUEST).encode("utf-16")
+        response = ask(address, "/translate", body, headers={"Content-Type": "application/json"})
+        assert response.json == {"translatedText": expected}
 
 
 class TestClients:
-    def test_libretranslatepy(self, address: str, expected: str) -> None:
+    def test_libretranslatepy_client_works(self, address: str, expected: str) -> None:
         from libretranslatepy import LibreTranslateAPI
 
         client = LibreTranslateAPI(address)
@@ -68,15 +68,15 @@ class TestClients:
         codes = {language["code"]: language["targets"] for language in client.languages()}
         assert codes == {"en": ["fr"], "fr": []}
 
-    def test_deep_translator(self, address: str, expected: str) -> None:
+    def test_deep_translator_client_works(self, address: str, expected: str) -> None:
         from deep_translator import LibreTranslator
 
         client = LibreTranslator(source="en", target="fr", api_key="any", custom_url=f"{address}/")
         assert client.translate(TEXT) == expected
         assert client.translate_batch([TEXT, TEXT]) == [expected, expected]
 
-    def test_mastodon(self, address: str) -> None:
-        """As its server sends it: JSON, a list, HTML; it reads the language of each item."""
+    def test_mastodon_request_keeps_html_and_detects_languages(self, address: str) -> None:
+        """A request as Mastodon sends it: JSON, a list, HTML; it reads the language of each item."""
         texts = ['<p>The <b>dog</b> is <a href="https://x.org/?a=1&amp;b=2">tired</a>.</p>', "Hello there"]
         request_body = {"q": texts, "source": "en", "target": "fr", "format": "html", "api_key": ""}
         result = ask(address, "/translate", request_body).json["translatedText"]
@@ -90,48 +90,48 @@ class TestClients:
 
 
 class TestResponses:
-    def test_translate_list(self, address: str, engine: Translator) -> None:
+    def test_translate_list_returns_list(self, address: str, engine: Translator) -> None:
         texts = [TEXT, "", "  ", "I am a student.", TEXT]
-        result = ask(address, "/translate", {**ASKED, "q": texts}).json
+        result = ask(address, "/translate", {**REQUEST, "q": texts}).json
         assert result == {"translatedText": [item.text for item in engine.translate(texts)]}
 
     def test_translate_auto_reports_detection(self, address: str, expected: str) -> None:
-        result = ask(address, "/translate", {**ASKED, "source": "auto"}).json
+        result = ask(address, "/translate", {**REQUEST, "source": "auto"}).json
         assert result["translatedText"] == expected
         assert result["detectedLanguage"]["language"] == "en"
         assert 0 <= result["detectedLanguage"]["confidence"] <= 100
 
     def test_translate_text_in_target_language_unchanged(self, address: str) -> None:
         text = "Le chien n'a pas dormi parce qu'il était trop fatigué."
-        result = ask(address, "/translate", {**ASKED, "q": text, "source": "auto"}).json
+        result = ask(address, "/translate", {**REQUEST, "q": text, "source": "auto"}).json
         assert result["translatedText"] == text
         assert result["detectedLanguage"]["language"] == "fr"
 
     @pytest.mark.parametrize("count", [2, "2"])
     def test_translate_alternatives_differ(self, address: str, count: object) -> None:
-        result = ask(address, "/translate", {**ASKED, "alternatives": count}).json
+        result = ask(address, "/translate", {**REQUEST, "alternatives": count}).json
         assert len({result["translatedText"], *result["alternatives"]}) == len(result["alternatives"]) + 1
         assert 1 <= len(result["alternatives"]) <= 2
-        lists = ask(address, "/translate", {**ASKED, "q": [TEXT], "alternatives": count}).json
+        lists = ask(address, "/translate", {**REQUEST, "q": [TEXT], "alternatives": count}).json
         assert lists["alternatives"] == [result["alternatives"]]
 
     def test_translate_preserves_line_breaks(self, address: str, engine: Translator) -> None:
         text = f"\n {TEXT} I am a student.\r\n\r\n\tThe cat sleeps.\n\n\n{TEXT}\n"
-        result = ask(address, "/translate", {**ASKED, "q": text}).json["translatedText"]
+        result = ask(address, "/translate", {**REQUEST, "q": text}).json["translatedText"]
         assert result == engine.translate([text])[0].text
-        parts = ["\n ", " ", "\r\n\r\n\t", "\n\n\n", "\n"]
-        words = [engine.translate([item])[0].text for item in (TEXT, "I am a student.", "The cat sleeps.")]
-        first, second, third = words
-        assert result == f"{parts[0]}{first}{parts[1]}{second}{parts[2]}{third}{parts[3]}{first}{parts[4]}"
+        first, second, third = (
+            engine.translate([sentence])[0].text for sentence in (TEXT, "I am a student.", "The cat sleeps.")
+        )
+        assert result == f"\n {first} {second}\r\n\r\n\t{third}\n\n\n{first}\n"
 
     def test_translate_preserves_placeholders(self, address: str) -> None:
         text = "The %1$s is tired, {name}: see https://example.org/a?b=c."
-        result = ask(address, "/translate", {**ASKED, "q": text}).json["translatedText"]
+        result = ask(address, "/translate", {**REQUEST, "q": text}).json["translatedText"]
         for placeholder in ("%1$s", "{name}", "https://example.org/a?b=c"):
             assert result.count(placeholder) == 1
 
-    def test_translate_codes_with_regions(self, address: str, expected: str) -> None:
-        result = ask(address, "/translate", {**ASKED, "source": "en-US", "target": "FR"}).json
+    def test_translate_region_codes_accepted(self, address: str, expected: str) -> None:
+        result = ask(address, "/translate", {**REQUEST, "source": "en-US", "target": "FR"}).json
         assert result["translatedText"] == expected
 
     def test_detect_returns_language(self, address: str) -> None:
@@ -143,7 +143,7 @@ class TestResponses:
         result = ask(address, "/languages", {"some": "body"}, method="GET").json
         assert result[0] == {"code": "en", "name": "English", "targets": ["fr"]}
 
-    def test_settings_health_and_spec(self, address: str) -> None:
+    def test_settings_health_and_spec_describe_server(self, address: str) -> None:
         settings = ask(address, "/frontend/settings").json
         assert settings["charLimit"] == 50_000
         assert settings["keyRequired"] is False
@@ -159,22 +159,22 @@ class TestResponses:
 class TestFiles:
     def send(self, address: str, name: str, content: bytes) -> str:
         body, kind = multipart({"source": "en", "target": "fr"}, (name, content))
-        answer = ask(address, "/translate_file", body, headers={"Content-Type": kind})
-        assert answer.status == 200, answer.body
-        url = str(answer.json["translatedFileUrl"])
+        response = ask(address, "/translate_file", body, headers={"Content-Type": kind})
+        assert response.status == 200, response.body
+        url = str(response.json["translatedFileUrl"])
         assert url.startswith(f"{address}/download_file/")
         return url.removeprefix(address)
 
-    def test_translate_file_text(self, address: str, engine: Translator) -> None:
+    def test_translate_file_text_can_be_downloaded(self, address: str, engine: Translator) -> None:
         text = f"\ufeff{TEXT}\r\n\r\nI am a student.\n"
         path = self.send(address, "a b.TXT", text.encode())
-        answer = ask(address, path)
-        assert answer.body.decode() == engine.translate([text[1:]])[0].text
-        assert answer.headers["content-disposition"] == 'attachment; filename="a_b_fr.txt"'
+        response = ask(address, path)
+        assert response.body.decode() == engine.translate([text[1:]])[0].text
+        assert response.headers["content-disposition"] == 'attachment; filename="a_b_fr.txt"'
         assert len(path) > 40
         assert self.send(address, "a b.TXT", text.encode()) != path
 
-    def test_translate_file_html(self, address: str) -> None:
+    def test_translate_file_html_keeps_markup(self, address: str) -> None:
         html = "<!DOCTYPE html><html><head><title>Dog</title></head><body><p>The <i>dog</i>.</p></body></html>"
         result = ask(address, self.send(address, "page.htm", html.encode())).body.decode()
         assert result.startswith("<!DOCTYPE html><html><head><title>")
@@ -190,32 +190,32 @@ class TestFiles:
         assert ask(address, "/download_file/..%2F..%2Fetc%2Fpasswd").status == 404
 
 
-WRONG = [
-    {**ASKED, "alternatives": "lots"},
-    {**ASKED, "alternatives": -1},
-    {**ASKED, "alternatives": 1.5},
-    {**ASKED, "alternatives": True},
-    {**ASKED, "alternatives": [1]},
-    {**ASKED, "alternatives": 9},
-    {**ASKED, "alternatives": 10**400},
-    {**ASKED, "q": 5},
-    {**ASKED, "q": None},
-    {**ASKED, "q": {"a": "b"}},
-    {**ASKED, "q": ["a", 5]},
-    {**ASKED, "q": [["a"]]},
-    {**ASKED, "q": ["a"] * 501},
-    {**ASKED, "q": "a" * 50_001},
-    {**ASKED, "source": 5},
-    {**ASKED, "source": ["en"]},
-    {**ASKED, "source": ""},
-    {**ASKED, "source": "xx"},
-    {**ASKED, "source": "fr"} | {"target": "en"},
-    {**ASKED, "target": "auto"},
-    {**ASKED, "target": "en\u0000"},
-    {**ASKED, "target": None},
-    {**ASKED, "source": "auto", "target": "en"},
-    {**ASKED, "format": "pdf"},
-    {**ASKED, "format": 1},
+INVALID_REQUESTS = [
+    {**REQUEST, "alternatives": "lots"},
+    {**REQUEST, "alternatives": -1},
+    {**REQUEST, "alternatives": 1.5},
+    {**REQUEST, "alternatives": True},
+    {**REQUEST, "alternatives": [1]},
+    {**REQUEST, "alternatives": 9},
+    {**REQUEST, "alternatives": 10**400},
+    {**REQUEST, "q": 5},
+    {**REQUEST, "q": None},
+    {**REQUEST, "q": {"a": "b"}},
+    {**REQUEST, "q": ["a", 5]},
+    {**REQUEST, "q": [["a"]]},
+    {**REQUEST, "q": ["a"] * 501},
+    {**REQUEST, "q": "a" * 50_001},
+    {**REQUEST, "source": 5},
+    {**REQUEST, "source": ["en"]},
+    {**REQUEST, "source": ""},
+    {**REQUEST, "source": "xx"},
+    {**REQUEST, "source": "fr"} | {"target": "en"},
+    {**REQUEST, "target": "auto"},
+    {**REQUEST, "target": "en\u0000"},
+    {**REQUEST, "target": None},
+    {**REQUEST, "source": "auto", "target": "en"},
+    {**REQUEST, "format": "pdf"},
+    {**REQUEST, "format": 1},
     {"q": TEXT},
     {},
     [],
@@ -225,12 +225,12 @@ WRONG = [
 
 
 class TestInvalidRequests:
-    @pytest.mark.parametrize("body", WRONG, ids=lambda body: json.dumps(body)[:60])
+    @pytest.mark.parametrize("body", INVALID_REQUESTS, ids=lambda body: json.dumps(body)[:60])
     def test_translate_invalid_value_returns_400(self, address: str, body: object) -> None:
-        answer = ask(address, "/translate", body)
-        assert answer.status == 400
-        assert answer.error.startswith("Invalid request: ")
-        assert answer.headers["x-request-id"]
+        response = ask(address, "/translate", body)
+        assert response.status == 400
+        assert response.error.startswith("Invalid request: ")
+        assert response.headers["x-request-id"]
 
     @pytest.mark.parametrize(
         ("body", "kind"),
@@ -241,7 +241,7 @@ class TestInvalidRequests:
             (b'{"q": NaN}', "application/json"),
             (b"hello", "text/plain"),
             (b"hello", ""),
-            (json.dumps(ASKED).encode(), "application/x-www-form-urlencoded"),
+            (json.dumps(REQUEST).encode(), "application/x-www-form-urlencoded"),
             (b"&".join([b"q=a"] * 2000), "application/x-www-form-urlencoded"),
             (b"--x", "multipart/form-data; boundary=x"),
             (b"--x", "multipart/form-data"),
@@ -249,28 +249,28 @@ class TestInvalidRequests:
         ],
     )
     def test_translate_invalid_body_returns_400(self, address: str, body: bytes, kind: str) -> None:
-        answer = ask(address, "/translate", body, headers={"Content-Type": kind} if kind else {})
-        assert answer.status == 400
-        assert answer.error
+        response = ask(address, "/translate", body, headers={"Content-Type": kind} if kind else {})
+        assert response.status == 400
+        assert response.error
 
     def test_translate_json_as_form_returns_hint(self, address: str) -> None:
         kind = {"Content-Type": "application/x-www-form-urlencoded"}
-        answer = ask(address, "/translate", json.dumps(ASKED).encode(), headers=kind)
-        assert "Content-Type: application/json" in answer.error
+        response = ask(address, "/translate", json.dumps(REQUEST).encode(), headers=kind)
+        assert "Content-Type: application/json" in response.error
 
     def test_translate_huge_body_returns_413(self, address: str) -> None:
-        answer = ask(address, "/translate", {**ASKED, "q": "a" * 2_100_000})
-        assert answer.status == 413
-        assert "2000000 bytes" in answer.error
+        response = ask(address, "/translate", {**REQUEST, "q": "a" * 2_100_000})
+        assert response.status == 413
+        assert "2000000 bytes" in response.error
 
     def test_unknown_path_or_method_returns_json_error(self, address: str) -> None:
         for path in ("/page/nope", "/nope", "/translate/", "/v2/nope", "/%00", "/docs"):
             assert ask(address, path).status == 404
             assert ask(address, path).error
-        answer = ask(address, "/translate")
-        assert answer.status == 405
-        assert answer.headers["allow"] == "POST"
-        assert answer.error
+        response = ask(address, "/translate")
+        assert response.status == 405
+        assert response.headers["allow"] == "POST"
+        assert response.error
         assert ask(address, "/languages", {}).status == 405
         assert ask(address, "/translate", b"", method="PUT").error
 
@@ -293,13 +293,13 @@ class TestInvalidRequests:
         ],
         ids=lambda text: ascii(text[:9]),
     )
-    @pytest.mark.parametrize("form", ["text", "html"])
-    def test_translate_unusual_text_succeeds(self, address: str, text: str, form: str) -> None:
-        answer = ask(address, "/translate", {**ASKED, "q": text, "format": form})
-        assert answer.status == 200, answer.body
-        assert isinstance(answer.json["translatedText"], str)
+    @pytest.mark.parametrize("text_format", ["text", "html"])
+    def test_translate_unusual_text_succeeds(self, address: str, text: str, text_format: str) -> None:
+        response = ask(address, "/translate", {**REQUEST, "q": text, "format": text_format})
+        assert response.status == 200, response.body
+        assert isinstance(response.json["translatedText"], str)
         if not text.strip():
-            assert answer.json["translatedText"] == text
+            assert response.json["translatedText"] == text
 
-    def test_translate_empty_list(self, address: str) -> None:
-        assert ask(address, "/translate", {**ASKED, "q": []}).json == {"translatedText": []}
+    def test_translate_empty_list_returns_empty_list(self, address: str) -> None:
+        assert ask(address, "/translate", {**REQUEST, "q": []}).json == {"translatedText": []}

@@ -1,4 +1,4 @@
-"""The routes behind the page: every mistake is a 400, every field counts, every route asks for the key."""
+"""Trace routes: invalid requests return 400, every field has an effect, every route requires the key."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ from heedful.interpret.trace import compute_trace
 from heedful.interpret.trace_schema import MAX_TRACE_TOKENS, TraceRequest
 from heedful.server.routes.trace import OMITTED_CELL_VALUES
 from heedful.web.standalone import load_assets
-from tests.server.server_process import Answer, ask, served
+from tests.server.server_process import SECONDS, Response, ask, served
 
 SENTENCE = "The dog was too tired."
 
@@ -25,21 +25,21 @@ SENTENCE = "The dog was too tired."
 @pytest.fixture(scope="module")
 def address(engine: Translator, quick_model: Path) -> Iterator[str]:
     """A server of a real model."""
-    with served(engine, folder=quick_model) as running:
-        yield running.address
+    with served(engine, folder=quick_model) as server:
+        yield server.address
 
 
 @pytest.fixture(scope="module")
-def made(address: str) -> Any:
+def manifest(address: str) -> Any:
     """The trace of one sentence."""
     return trace(address).json
 
 
-def trace(address: str, source: str = SENTENCE, **more: object) -> Answer:
+def trace(address: str, source: str = SENTENCE, **more: object) -> Response:
     return ask(address, "/api/trace", {"source": source, **more})
 
 
-# ---- mistakes
+# ---- invalid requests
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def trace(address: str, source: str = SENTENCE, **more: object) -> Answer:
     ids=lambda value: ascii(value)[:50],
 )
 def test_trace_invalid_request_returns_400(address: str, body: dict[str, object], problem: str) -> None:
-    answer = ask(address, "/api/trace", body)
-    assert answer.status == 400, answer.body
-    assert problem in answer.error
-    assert len(answer.body) < 10_000
+    response = ask(address, "/api/trace", body)
+    assert response.status == 400, response.body
+    assert problem in response.error
+    assert len(response.body) < 10_000
 
 
 @pytest.mark.parametrize(
@@ -141,24 +141,24 @@ def test_trace_malformed_body_returns_400(address: str, body: bytes) -> None:
 
 
 def test_trace_lone_surrogate_replaced(address: str) -> None:
-    answer = trace(address, "dog \ud83d", prefix="le \ud83d")
-    assert answer.status == 200
-    assert answer.json["request"]["source"] == "dog \ufffd"
+    response = trace(address, "dog \ud83d", prefix="le \ud83d")
+    assert response.status == 200
+    assert response.json["request"]["source"] == "dog \ufffd"
 
 
 def test_trace_long_sentence_split_or_rejected(address: str) -> None:
-    """Whole sentences are split where the engine splits them; nothing is cut unsaid."""
-    answer = trace(address, "dog " * 600)
-    if answer.status == 200:
-        told = answer.json
-        assert "".join(text + space for text, space in told["segments"]).split() == ["dog"] * 600
-        assert len(told["sides"]["source"]["ids"]) <= MAX_TRACE_TOKENS + 1
+    """The text is split as the translator splits it, or rejected; nothing is silently cut off."""
+    response = trace(address, "dog " * 600)
+    if response.status == 200:
+        manifest = response.json
+        assert "".join(text + space for text, space in manifest["segments"]).split() == ["dog"] * 600
+        assert len(manifest["sides"]["source"]["ids"]) <= MAX_TRACE_TOKENS + 1
     else:
-        assert answer.status == 400
-        assert f"the maximum for a trace is {MAX_TRACE_TOKENS}" in answer.error
+        assert response.status == 400
+        assert f"the maximum for a trace is {MAX_TRACE_TOKENS}" in response.error
 
 
-PLACE = "kind=cross&layer=0&head=0&row=0"
+CELL_QUERY = "kind=cross&layer=0&head=0&row=0"
 
 
 @pytest.mark.parametrize(
@@ -173,8 +173,8 @@ PLACE = "kind=cross&layer=0&head=0&row=0"
         ("tensors?names=" + "a," * 11_000, 400, "names: String should have at most"),
         ("cell", 400, "kind: Field required"),
         ("cell?kind=other&layer=0&head=0&row=0", 400, "kind: Input should be"),
-        (f"cell?{PLACE}&key=-1", 400, "key: "),
-        (f"cell?{PLACE}&key=999", 400, "subword 1000 does not exist"),
+        (f"cell?{CELL_QUERY}&key=-1", 400, "key: "),
+        (f"cell?{CELL_QUERY}&key=999", 400, "subword 1000 does not exist"),
         ("cell?kind=cross&layer=9&head=0&row=0", 400, "layer 10 does not exist"),
         ("cell?kind=cross&layer=0&head=9&row=0", 400, "head 10 does not exist"),
         ("cell?kind=cross&layer=0&head=0&row=999", 400, "subword 1000 does not exist"),
@@ -196,34 +196,36 @@ PLACE = "kind=cross&layer=0&head=0&row=0"
     ids=lambda value: ascii(value)[:50],
 )
 def test_trace_details_invalid_request_returns_error(
-    address: str, made: Any, path: str, status: int, problem: str
+    address: str, manifest: Any, path: str, status: int, problem: str
 ) -> None:
-    answer = ask(address, f"/api/trace/{made['id']}/{path}")
-    assert answer.status == status, answer.body
-    assert problem in answer.error
+    response = ask(address, f"/api/trace/{manifest['id']}/{path}")
+    assert response.status == status, response.body
+    assert problem in response.error
 
 
 @pytest.mark.parametrize("view", ["#/cell?kind=x&layer=" + "9" * 5000, "%ff%fe", "#//?&=&", "<script>"], ids=ascii)
 @pytest.mark.long
-def test_trace_page_any_view(address: str, made: Any, view: str) -> None:
-    answer = ask(address, f"/api/trace/{made['id']}/page?view={quote(view, safe='%')}")
-    assert answer.status == 200
-    assert b"<script>\x22" not in answer.body
+def test_trace_page_any_view(address: str, manifest: Any, view: str) -> None:
+    response = ask(address, f"/api/trace/{manifest['id']}/page?view={quote(view, safe='%')}")
+    assert response.status == 200
+    assert b"<script>\x22" not in response.body
 
 
 @pytest.mark.parametrize("name", ["nothing", "a" * 10_000, "%ff%00", "..", "%F0%9F%90%95"], ids=lambda name: name[:9])
-@pytest.mark.parametrize("path", ["tensors?names=lens.ids", f"cell?{PLACE}", "alternatives?step=0", "page", "record"])
+@pytest.mark.parametrize(
+    "path", ["tensors?names=lens.ids", f"cell?{CELL_QUERY}", "alternatives?step=0", "page", "record"]
+)
 def test_trace_unknown_id_returns_404(address: str, name: str, path: str) -> None:
-    answer = ask(address, f"/api/trace/{name}/{path}")
-    assert answer.status == 404
-    assert answer.error
+    response = ask(address, f"/api/trace/{name}/{path}")
+    assert response.status == 404
+    assert response.error
 
 
-# ---- every field counts
+# ---- every field has an effect
 
 
-def test_trace_every_field_changes_trace(address: str, made: Any) -> None:
-    """What is accepted has an effect, on the name and on what is told."""
+def test_trace_every_field_changes_trace(address: str, manifest: Any) -> None:
+    """Every accepted field changes the id and the values of the trace."""
     [model] = ask(address, "/api/models").json
     assert len(model["checkpoints"]) > 1
     first, *_, last = model["checkpoints"]
@@ -242,23 +244,23 @@ def test_trace_every_field_changes_trace(address: str, made: Any) -> None:
         {"target_ids": [31]},
         {"target_ids": []},
     ]
-    two = f"{SENTENCE} The cat slept."
-    result = [trace(address, two, **change) for change in changes]
-    assert [answer.status for answer in result] == [200] * len(changes)
-    told = [answer.json for answer in result]
-    assert len({item["id"] for item in [made, *told]}) == len(changes) + 1
-    numbers = [json.dumps([item["steps"], item["beam_search"], item["sides"]]) for item in [made, *told]]
+    text = f"{SENTENCE} The cat slept."
+    result = [trace(address, text, **change) for change in changes]
+    assert [response.status for response in result] == [200] * len(changes)
+    other_manifests = [response.json for response in result]
+    assert len({item["id"] for item in [manifest, *other_manifests]}) == len(changes) + 1
+    numbers = [json.dumps([item["steps"], item["beam_search"], item["sides"]]) for item in [manifest, *other_manifests]]
     assert len(set(numbers)) >= len(numbers) - 1  # the last checkpoint may be the model itself
-    assert [item["checkpoint"] for item in told[1:3]] == [first, last]
+    assert [item["checkpoint"] for item in other_manifests[1:3]] == [first, last]
 
 
-def test_trace_checkpoint_has_its_own_id(address: str, made: Any) -> None:
-    """Else the one would be told as the other."""
+def test_trace_checkpoint_has_its_own_id(address: str, manifest: Any) -> None:
+    """Otherwise the cache would return the wrong one."""
     checkpoint = ask(address, "/api/models").json[0]["checkpoints"][-1]
     assert trace(address, checkpoint=checkpoint).json["checkpoint"] == checkpoint
-    again = trace(address).json
-    assert again["checkpoint"] is None
-    assert again["id"] == made["id"]
+    second = trace(address).json
+    assert second["checkpoint"] is None
+    assert second["id"] == manifest["id"]
 
 
 def test_trace_beam_size_applies_to_alternatives(address: str) -> None:
@@ -271,21 +273,21 @@ def test_trace_beam_size_applies_to_alternatives(address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "segment", "chosen"), [("One. Two.", 0, "One."), ("One. Two.", 1, "Two."), ("\n\nOne. Two.", 0, "One.")]
+    ("text", "segment", "sentence"), [("One. Two.", 0, "One."), ("One. Two.", 1, "Two."), ("\n\nOne. Two.", 0, "One.")]
 )
-def test_trace_segment_selects_sentence(address: str, text: str, segment: int, chosen: str) -> None:
-    told = trace(address, text, segment=segment).json
-    assert told["request"]["source"] == chosen
-    assert told["segments"][told["segment"]][0] == chosen
-    assert "".join(part + space for part, space in told["segments"]) == text
+def test_trace_segment_selects_sentence(address: str, text: str, segment: int, sentence: str) -> None:
+    manifest = trace(address, text, segment=segment).json
+    assert manifest["request"]["source"] == sentence
+    assert manifest["segments"][manifest["segment"]][0] == sentence
+    assert "".join(segment_text + space for segment_text, space in manifest["segments"]) == text
 
 
-# ---- answers
+# ---- responses
 
 
-def test_cell_omits_unused_values(address: str, made: Any, engine: Translator) -> None:
-    answer = ask(address, f"/api/trace/{made['id']}/cell?{PLACE}")
-    values = answer.json["values"]
+def test_cell_omits_unused_values(address: str, manifest: Any, engine: Translator) -> None:
+    response = ask(address, f"/api/trace/{manifest['id']}/cell?{CELL_QUERY}")
+    values = response.json["values"]
     assert not OMITTED_CELL_VALUES & values.keys()
     assert len(values["w_query"]) == engine.model_folder.config.model.d_model
     files = ("views/cell.js", "parts/number_table.js", "lesson/steps.js", "lesson/example.js")
@@ -297,38 +299,38 @@ def test_cell_omits_unused_values(address: str, made: Any, engine: Translator) -
 def test_cell_of_wide_model_is_small() -> None:
     from tests.interpret.small_models import new_model_folder
 
-    bundle = new_model_folder(d_model=128, heads=4, layers=(1, 1))
-    with served(Translator.with_pytorch(bundle)) as running:
-        name = trace(running.address).json["id"]
+    model_folder = new_model_folder(d_model=128, heads=4, layers=(1, 1))
+    with served(Translator.with_pytorch(model_folder)) as server:
+        name = trace(server.address).json["id"]
         path = f"/api/trace/{name}/cell?kind=encoder&layer=0&head=1&row=2"
-        assert len(ask(running.address, path).body) < 200_000
-        squeezed = ask(running.address, path, headers={"Accept-Encoding": "gzip"})
-    assert len(squeezed.body) < 80_000
+        assert len(ask(server.address, path).body) < 200_000
+        compressed = ask(server.address, path, headers={"Accept-Encoding": "gzip"})
+    assert len(compressed.body) < 80_000
 
 
-def test_compressed_responses_are_equal(address: str, made: Any) -> None:
-    for path in (f"cell?{PLACE}", "tensors?names=encoder.0.self.weights,logits.0"):
-        plain, squeezed = (
-            ask(address, f"/api/trace/{made['id']}/{path}", headers=headers)
+def test_compressed_responses_are_equal(address: str, manifest: Any) -> None:
+    for path in (f"cell?{CELL_QUERY}", "tensors?names=encoder.0.self.weights,logits.0"):
+        plain, compressed = (
+            ask(address, f"/api/trace/{manifest['id']}/{path}", headers=headers)
             for headers in ({}, {"Accept-Encoding": "br, gzip"})
         )
         assert "content-encoding" not in plain.headers
-        assert squeezed.headers["content-encoding"] == "gzip"
-        assert plain.headers["vary"] == squeezed.headers["vary"] == "Accept-Encoding"
-        assert gzip.decompress(squeezed.body) == plain.body
+        assert compressed.headers["content-encoding"] == "gzip"
+        assert plain.headers["vary"] == compressed.headers["vary"] == "Accept-Encoding"
+        assert gzip.decompress(compressed.body) == plain.body
 
 
-def test_trace_numbers_exact_cell_numbers_rounded(address: str, made: Any, engine: Translator) -> None:
-    """A cell has nine digits, more than a float32 holds."""
+def test_trace_numbers_exact_cell_numbers_rounded(address: str, manifest: Any, engine: Translator) -> None:
+    """A cell has nine digits, more than float32 precision."""
     exact = compute_trace(engine.model_folder, TraceRequest(source=SENTENCE))
-    for mine, theirs in zip(exact.manifest["steps"], made["steps"], strict=True):
-        assert theirs["id"] == mine["id"]
-        for name in ("log_probability", "logit", "entropy"):  # other threads round otherwise
-            assert theirs[name] == pytest.approx(mine[name], rel=1e-5, abs=1e-6)
-    told = ask(address, f"/api/trace/{made['id']}/cell?{PLACE}").json["values"]
+    for expected, actual in zip(exact.manifest["steps"], manifest["steps"], strict=True):
+        assert actual["id"] == expected["id"]
+        for name in ("log_probability", "logit", "entropy"):  # rounding depends on the number of threads
+            assert actual[name] == pytest.approx(expected[name], rel=1e-5, abs=1e-6)
+    rounded = ask(address, f"/api/trace/{manifest['id']}/cell?{CELL_QUERY}").json["values"]
     values = explain_row(exact.model_folder, exact.activations, "cross", 0, 0, 0).values
-    assert told["q"] == pytest.approx(values["q"], rel=1e-8)
-    assert told["q"] != values["q"]
+    assert rounded["q"] == pytest.approx(values["q"], rel=1e-8)
+    assert rounded["q"] != values["q"]
 
 
 # ---- keys
@@ -336,18 +338,18 @@ def test_trace_numbers_exact_cell_numbers_rounded(address: str, made: Any, engin
 
 @pytest.mark.long
 def test_trace_routes_require_key(engine: Translator, quick_model: Path) -> None:
-    with served(engine, folder=quick_model, api_keys=("secret",)) as running:
-        address, key = running.address, {"Authorization": "Bearer secret"}
+    with served(engine, folder=quick_model, api_keys=("secret",)) as server:
+        address, key = server.address, {"Authorization": "Bearer secret"}
         for path in ("/", "/page/main.js", "/page/styles/base.css"):
-            assert ask(address, path).status == 200  # the page itself is no secret
+            assert ask(address, path).status == 200  # the page itself is public
         assert trace(address).status == 403
         name = ask(address, "/api/trace", {"source": SENTENCE}, headers=key).json["id"]
-        described = ask(address, "/openapi.json").json["paths"]
-        own = [path for path in described if path.startswith("/api/")]
-        assert len(own) == 12
-        query = f"names=lens.ids&{PLACE}&step=0"
-        for path in own:
-            [method] = described[path]
+        paths = ask(address, "/openapi.json").json["paths"]
+        api_paths = [path for path in paths if path.startswith("/api/")]
+        assert len(api_paths) == 12
+        query = f"names=lens.ids&{CELL_QUERY}&step=0"
+        for path in api_paths:
+            [method] = paths[path]
             request_body = (
                 f"{path.replace('{name}', name)}?{query}",
                 {"source": SENTENCE} if method == "post" else None,
@@ -358,8 +360,8 @@ def test_trace_routes_require_key(engine: Translator, quick_model: Path) -> None
 
 
 def test_trace_without_key_rejected_before_body(engine: Translator) -> None:
-    with served(engine, api_keys=("secret",)) as running:
-        host, port = running.address.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=20) as connection:
+    with served(engine, api_keys=("secret",)) as server:
+        host, port = server.address.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=SECONDS) as connection:
             connection.sendall(b"POST /api/trace HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 403")

@@ -1,4 +1,4 @@
-"""GET /api/training: curves as they are now, never too many points, never a 500."""
+"""GET /api/training: current curves, a bounded number of points, never a 500."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from heedful.server.routes import trace as training
+from heedful.server.routes import trace
 from heedful.training.metrics_log import Metrics, read_metrics
 from tests.server.fake_translators import FakeTranslator
 from tests.server.server_process import ask, served
@@ -31,9 +31,9 @@ def address(folder: Path) -> Iterator[str]:
         yield running.address
 
 
-def write(folder: Path, *lines: dict[str, Any], more: str = "") -> Path:
+def write_metrics(folder: Path, *lines: dict[str, Any], incomplete_line: str = "") -> Path:
     path = folder / "training" / "metrics.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + more)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines) + incomplete_line)
     return path
 
 
@@ -43,7 +43,9 @@ def test_training_absent_returns_empty(address: str) -> None:
 
 def test_training_returns_metrics_and_checkpoints(address: str, folder: Path) -> None:
     line = {"update": 10, "loss": 5.5}
-    write(folder, line, {"update": 20, "loss": float("nan"), "learning_rate": 0.5}, more='{"update": 30, "lo')
+    write_metrics(
+        folder, line, {"update": 20, "loss": float("nan"), "learning_rate": 0.5}, incomplete_line='{"update": 30, "lo'
+    )
     (folder / "training" / "snapshots").mkdir()
     for name in ("000000007.safetensors", "000000000.safetensors", "notes.txt"):
         (folder / "training" / "snapshots" / name).touch()
@@ -54,28 +56,30 @@ def test_training_returns_metrics_and_checkpoints(address: str, folder: Path) ->
 
 def test_training_nonfinite_values_dropped(address: str, folder: Path) -> None:
     line = '{"update": 10, "loss": Infinity, "learning_rate": true, "name": "x", "tokens": ' + "9" * 400 + "}"
-    write(folder, {"update": "ten"}, {"loss": 1.0}, {"update": 20, "loss": 1.5}, more=line + "\n[]\n5\n")
+    write_metrics(
+        folder, {"update": "ten"}, {"loss": 1.0}, {"update": 20, "loss": 1.5}, incomplete_line=line + "\n[]\n5\n"
+    )
     result = ask(address, "/api/training").json["metrics"]
     assert result == [{"update": 20, "loss": 1.5}, {"update": 10, "tokens": int("9" * 400)}]
 
 
 def test_training_running_by_file_times(address: str, folder: Path) -> None:
-    def running(written: float, finished: float) -> bool:
+    def request_running_state(metrics_offset: float, weights_offset: float) -> bool:
         now = time.time()
-        os.utime(path, (now + written, now + written))
-        os.utime(folder / "weights.safetensors", (now + finished, now + finished))
+        os.utime(path, (now + metrics_offset, now + metrics_offset))
+        os.utime(folder / "weights.safetensors", (now + weights_offset, now + weights_offset))
         return bool(ask(address, "/api/training").json["running"])
 
-    path = write(folder, {"update": 10, "loss": 5.5})
-    assert running(written=-5, finished=-500)
-    assert not running(written=-5, finished=-1)
-    assert not running(written=-100, finished=-500)
+    path = write_metrics(folder, {"update": 10, "loss": 5.5})
+    assert request_running_state(metrics_offset=-5, weights_offset=-500)
+    assert not request_running_state(metrics_offset=-5, weights_offset=-1)
+    assert not request_running_state(metrics_offset=-100, weights_offset=-500)
 
 
 def test_training_long_curve_subsampled(address: str, folder: Path) -> None:
     lines: list[dict[str, Any]] = [{"update": update, "loss": 1.0} for update in range(1, 7919)]
     lines.insert(4000, {"update": 4000, "validation_loss": 2.0})
-    write(folder, *lines)
+    write_metrics(folder, *lines)
     result = ask(address, "/api/training").json["metrics"]
     assert 500 < len(result) <= 2000
     assert result[-1] == lines[-1]
@@ -84,20 +88,20 @@ def test_training_long_curve_subsampled(address: str, folder: Path) -> None:
 
 
 def test_training_unchanged_file_read_once(address: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every viewer asks every two seconds, and the file of a long training is long."""
-    read: list[Path] = []
+    """Every open page polls every two seconds, and the file of a long training is large."""
+    read_paths: list[Path] = []
 
-    def counted(path: Path) -> Metrics:
-        read.append(path)
+    def record_read(path: Path) -> Metrics:
+        read_paths.append(path)
         return read_metrics(path)
 
-    monkeypatch.setattr(training, "read_metrics", counted)
+    monkeypatch.setattr(trace, "read_metrics", record_read)
     lines: list[dict[str, Any]] = [{"update": 10, "loss": 5.5}, {"update": 20, "loss": 5.0}]
     for count in (1, 2):
-        write(folder, *lines[:count])
+        write_metrics(folder, *lines[:count])
         for _ in range(3):
             assert ask(address, "/api/training").json["metrics"] == lines[:count]
-        assert len(read) == count
+        assert len(read_paths) == count
 
 
 def test_training_rejects_missing_key_and_unknown_model(folder: Path) -> None:

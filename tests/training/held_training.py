@@ -1,0 +1,40 @@
+"""The command line under torchrun, whose training waits at an update until it is released or gets a signal.
+
+A test that kills one of its processes at a known update does not race it.
+"""
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from heedful.cli.main import main
+from heedful.training.trainer import Trainer
+
+HOLD_FILE_VARIABLE = "HEEDFUL_HOLD_FILE"
+"""Names a file with the update to wait at; without the file, training continues."""
+
+
+def read_hold_update(path: Path) -> float:
+    """The update to wait at."""
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # removed, or just being written
+        return float("inf")
+
+
+def hold_training(path: Path) -> None:
+    """Make the leader wait after the update that the file names."""
+    run_update = Trainer._run_update
+
+    def update_and_wait(trainer: Trainer, *args: Any) -> None:
+        run_update(trainer, *args)
+        while trainer.state.update >= read_hold_update(path) and not trainer._signals:
+            time.sleep(0.01)
+
+    Trainer._run_update = update_and_wait  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    hold_training(Path(os.environ[HOLD_FILE_VARIABLE]))
+    main()
