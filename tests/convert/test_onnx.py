@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from heedful.convert import onnx as exporting
-from heedful.convert.compatibility import find_incompatibility, pad_with_end
+from heedful.convert.compatibility import find_incompatibility
 from heedful.convert.onnx import (
     OPSET,
     OnnxDecoder,
@@ -23,6 +23,7 @@ from heedful.convert.onnx import (
     export_onnx,
     remove_position_caches,
 )
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.translator import Translator
@@ -63,7 +64,7 @@ def agrees(model_folder: ModelFolder, graphs: OnnxGraphs, longest: int) -> None:
     torch.manual_seed(2)
     sources = [torch.randint(300, 600, (length,)).tolist() for length in (1, 11, longest)]
     targets = [torch.randint(300, 600, (length,)).tolist() for length in (37, 5, 1)]
-    source, target = torch.tensor(pad_with_end(sources)), torch.tensor(pad_with_end(targets))
+    source, target = pad_with_end(sources), pad_with_end(targets)
     before = torch.cat([torch.zeros_like(target[:, :1]), target[:, :-1]], dim=1)
     with torch.inference_mode():
         expected = model_folder.translation_model.logits(model_folder.translation_model(source, before)).numpy()
@@ -72,7 +73,7 @@ def agrees(model_folder: ModelFolder, graphs: OnnxGraphs, longest: int) -> None:
         np.testing.assert_allclose(actual[row, : length + 1, 1:], expected[row, : length + 1, 1:], rtol=1e-5, atol=1e-5)
     assert np.isneginf(actual[..., 0]).all()  # padding is never written
     for row, (own, wanted) in enumerate(zip(sources, targets, strict=True)):  # alone, so without padding
-        alone = stepwise(graphs, np.array(pad_with_end([own])), np.array(pad_with_end([wanted])))
+        alone = stepwise(graphs, pad_with_end([own]).numpy(), pad_with_end([wanted]).numpy())
         np.testing.assert_allclose(alone[0, :, 1:], actual[row, : len(wanted) + 1, 1:], rtol=1e-5, atol=1e-5)
 
 
@@ -95,7 +96,7 @@ def test_onnx_modules_match_the_model(name: str) -> None:
     model, other = model_folder.translation_model, remove_position_caches(model_folder.translation_model)
     longest = model_folder.config.model.max_length if model_folder.config.model.has_max_length else 300
     torch.manual_seed(4)
-    source = torch.tensor(pad_with_end([torch.randint(300, 600, (length,)).tolist() for length in (5, longest - 1)]))
+    source = pad_with_end([torch.randint(300, 600, (length,)).tolist() for length in (5, longest - 1)])
     with torch.inference_mode():
         ours, memory = model.start(source), OnnxEncoder(other)(source)
         past = [each[:, :, :0] for each in memory]

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from heedful.models.config import DEPENDENCY_POSITIONS
-from heedful.tokenization.dependency_trees import pack_token
 from heedful.tokenization.special_tokens import PAD
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -48,19 +47,19 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def in_trees(name: str, ids: Tensor) -> Tensor:
-    """The padded ids, with a random tree in each but the last sentence if the variant reads trees.
+    """The padded ids, beside them a random tree in each but the last sentence if the variant reads trees.
 
     Words have one to three pieces; the last piece before the padding, the end, is in no word.
     """
     if VARIANTS[name].get("positions") not in DEPENDENCY_POSITIONS:
         return ids
-    placed = ids.clone()
+    word_column, head_column = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, sentence in enumerate(ids[:-1]):
         length = int((sentence != PAD).sum()) - 1
         words = (torch.rand(length) < 0.6).cumsum(0).clamp(min=1).tolist()
         count = max(words, default=0)
         order = torch.randperm(count).tolist()  # the head of a word comes before it here
         heads = {word + 1: order[int(torch.randint(place, ()))] + 1 if place else 0 for place, word in enumerate(order)}
-        for place, word in enumerate(words):
-            placed[row, place] = pack_token(int(sentence[place]), word, heads[word])
-    return placed
+        word_column[row, :length] = torch.tensor(words)
+        head_column[row, :length] = torch.tensor([heads[word] for word in words])
+    return torch.stack([ids, word_column, head_column], dim=-1)

@@ -15,9 +15,8 @@ from heedful.models.base import Observer, Seq2SeqModel, observe, scope_observer
 from heedful.models.config import ArchitectureConfig, ModelConfig
 from heedful.models.embeddings import Embedding, new_output_bias, new_token_embeddings
 from heedful.models.layers import DecoderCache, DecoderLayer, EncoderLayer, LayerCache
-from heedful.models.relative_positions import DepthEmbedding, structural_distance_ids
+from heedful.models.relative_positions import DepthEmbedding, split_columns, structural_distance_ids
 from heedful.models.sublayers import new_final_norm
-from heedful.tokenization.dependency_trees import unpack_tokens
 
 
 class Transformer(Seq2SeqModel):
@@ -124,7 +123,7 @@ class TreeEncoder(Encoder):
         self.max_distance = config.max_relative_distance
 
     def forward(self, source: Tensor, attention_mask: Tensor | None, observer: Observer | None = None) -> Tensor:
-        token_ids, word, head = unpack_tokens(source)
+        token_ids, word, head = split_columns(source)
         distance_ids = structural_distance_ids(word, head, attention_mask, self.max_distance)
         observe(observer, "tree", distance_ids)
         return super().forward(token_ids, distance_ids, observer)
