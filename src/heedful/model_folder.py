@@ -24,7 +24,7 @@ from heedful.errors import HeedfulError
 from heedful.files import sync_folder, wrap_write_errors, write_bytes, write_text
 from heedful.generation.config import GenerationConfig
 from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES, RECURRENT_ARCHITECTURES, RELATIVE_POSITIONS, ModelConfig
-from heedful.tokenization.dependency_trees import append_heads, encode_sources
+from heedful.tokenization.dependency_trees import SentenceIds, append_heads, encode_sources
 from heedful.tokenization.languages import normalize_language
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.pair_tokenizer import PairTokenizer
@@ -156,7 +156,7 @@ class ModelFolder:
         weights = self.weights
         return weights.load() if isinstance(weights, LazyModel) else weights
 
-    def source_ids(self, text: str, language: str = "", terms: Sequence[Term] = ()) -> list[int]:
+    def source_ids(self, text: str, language: str = "", terms: Sequence[Term] = ()) -> SentenceIds:
         """Source ids, without END, to translate a text into ``language``.
 
         A >>tag<< in the text takes precedence over ``language`` (MarianMT). With dependency positions, the

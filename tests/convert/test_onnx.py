@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from heedful.convert import onnx as onnx_export
-from heedful.convert.compatibility import find_incompatibility, pad_with_end
+from heedful.convert.compatibility import find_incompatibility
 from heedful.convert.onnx import (
     OPSET,
     OnnxDecoder,
@@ -23,6 +23,7 @@ from heedful.convert.onnx import (
     export_onnx,
     remove_position_caches,
 )
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.translator import Translator
@@ -63,7 +64,7 @@ def check_match(model_folder: ModelFolder, graphs: OnnxGraphs, longest: int) -> 
     torch.manual_seed(2)
     sources = [torch.randint(300, 600, (length,)).tolist() for length in (1, 11, longest)]
     targets = [torch.randint(300, 600, (length,)).tolist() for length in (37, 5, 1)]
-    source, target = torch.tensor(pad_with_end(sources)), torch.tensor(pad_with_end(targets))
+    source, target = pad_with_end(sources), pad_with_end(targets)
     decoder_input = torch.cat([torch.zeros_like(target[:, :1]), target[:, :-1]], dim=1)
     with torch.inference_mode():
         expected = model_folder.translation_model.logits(model_folder.translation_model(source, decoder_input)).numpy()
@@ -74,7 +75,7 @@ def check_match(model_folder: ModelFolder, graphs: OnnxGraphs, longest: int) -> 
     for row, (source_ids, target_ids) in enumerate(
         zip(sources, targets, strict=True)
     ):  # one sentence at a time, without padding
-        alone = compute_stepwise(graphs, np.array(pad_with_end([source_ids])), np.array(pad_with_end([target_ids])))
+        alone = compute_stepwise(graphs, pad_with_end([source_ids]).numpy(), pad_with_end([target_ids]).numpy())
         np.testing.assert_allclose(alone[0, :, 1:], actual[row, : len(target_ids) + 1, 1:], rtol=1e-5, atol=1e-5)
 
 
@@ -97,7 +98,7 @@ def test_onnx_modules_match_the_model(name: str) -> None:
     model, model_without_caches = model_folder.translation_model, remove_position_caches(model_folder.translation_model)
     longest = model_folder.config.model.max_length if model_folder.config.model.has_max_length else 300
     torch.manual_seed(4)
-    source = torch.tensor(pad_with_end([torch.randint(300, 600, (length,)).tolist() for length in (5, longest - 1)]))
+    source = pad_with_end([torch.randint(300, 600, (length,)).tolist() for length in (5, longest - 1)])
     with torch.inference_mode():
         state, memory = model.start(source), OnnxEncoder(model_without_caches)(source)
         past = [tensor[:, :, :0] for tensor in memory]

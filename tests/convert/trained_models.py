@@ -5,7 +5,7 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from heedful.convert.compatibility import pad_with_end
+from heedful.data.collate import pad_with_end
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.model_folder import ModelFolder, ModelFolderConfig
 from heedful.models.config import ModelConfig
@@ -26,8 +26,8 @@ def train_model(model_type: str = "bpe", *, joint: bool = False, updates: int = 
     config = ModelConfig.from_settings({**sizes, **vocabularies, "share_embeddings": joint, "dropout": 0.0, **settings})
     torch.manual_seed(3)
     model = Transformer(config)
-    source = torch.tensor(pad_with_end(tokenizer.source.encode_batch([pair[0] for pair in PAIRS])))
-    target = torch.tensor(pad_with_end(tokenizer.target.encode_batch([pair[1] for pair in PAIRS])))
+    source = pad_with_end(tokenizer.source.encode_batch([pair[0] for pair in PAIRS]))
+    target = pad_with_end(tokenizer.target.encode_batch([pair[1] for pair in PAIRS]))
     decoder_input = torch.cat([torch.full_like(target[:, :1], PAD), target[:, :-1]], dim=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=4e-3)
     for _ in range(updates):

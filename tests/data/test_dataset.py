@@ -6,7 +6,7 @@ import pytest
 
 from heedful.data.dataset import TokenDataset, TokenDatasetWriter
 from heedful.errors import HeedfulError
-from heedful.tokenization.dependency_trees import PACKED_ID_LIMIT
+from heedful.tokenization.dependency_trees import TreeToken
 
 PAIRS = [([3, 4, 5], [6]), ([], [7, 8]), ([900], []), ([65_534], [1, 2, 3, 4, 5])]
 
@@ -115,8 +115,13 @@ def test_writer_in_unwritable_folder_raises(tmp_path: Path) -> None:
         TokenDatasetWriter(tmp_path / "file" / "dataset", 9, 9)
 
 
-def test_dataset_keeps_packed_dependency_trees(tmp_path: Path) -> None:
-    pairs = [([PACKED_ID_LIMIT - 1, 5], [6]), ([0], [99])]
-    dataset = TokenDataset.open(write_dataset(tmp_path, pairs, PACKED_ID_LIMIT))
-    assert contents(dataset) == pairs
-    assert dataset.summary.dtype == "uint64"
+def test_dataset_keeps_dependency_trees_as_columns(tmp_path: Path) -> None:
+    trees = [[TreeToken(7, 1, 2), TreeToken(65_534, 2, 0)], [], [TreeToken(9, 1, 0)]]
+    with TokenDatasetWriter(tmp_path, 65_535, 100, source_columns=3) as writer:
+        for tree in trees:
+            writer.add(tree, [6])
+    dataset = TokenDataset.open(tmp_path)
+    assert [[tuple(row) for row in source] for source, _ in contents(dataset)] == trees
+    assert (dataset.source(1).shape, dataset.target(1).tolist()) == ((0, 3), [6])
+    assert (dataset.summary.source.tokens, dataset.max_source_length) == (3, 2)
+    assert dataset.source_lengths.tolist() == [2, 0, 1]

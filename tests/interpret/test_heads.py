@@ -25,6 +25,7 @@ def new_trace(encoder: list[Tensor], decoder: list[Tensor], cross: list[Tensor])
         tokens(queries),
         tokens(queries),
         {f"{name}.weights": torch.stack(heads) for name, heads in weights.items()},
+        torch.arange(keys)[None],
     )
 
 

@@ -7,6 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from heedful.data.collate import pad_with_end
+from heedful.generation.config import GenerationConfig
+from heedful.generation.search import search
 from heedful.models.attention import MultiHeadAttention, join_heads
 from heedful.models.config import ModelConfig
 from heedful.models.embeddings import exact_sinusoids
@@ -14,27 +17,26 @@ from heedful.models.relative_positions import (
     MASKED,
     DepthEmbedding,
     TreeAttention,
+    split_columns,
     structural_distance_ids,
     structural_distances,
     token_depths,
 )
 from heedful.models.transformer import Transformer, TreeEncoder
-from heedful.tokenization.dependency_trees import pack_token, unpack_tokens
+from heedful.tokenization.dependency_trees import TreeToken
 from heedful.tokenization.special_tokens import PAD
 from tests.models.test_relative_positions import CHANNELS, D_MODEL, HEADS, new
 from tests.models.test_transformer import close, new_model
 
-END = 1
 
-
-def pack_sentence(words: list[int], heads: list[int]) -> list[int]:
-    """One token per entry of ``words``, the number of its word, and END."""
-    return [*(pack_token(5 + position % 11, word, heads[word - 1]) for position, word in enumerate(words)), END]
+def new_tree(words: list[int], heads: list[int]) -> list[TreeToken]:
+    """One token per entry of ``words``, the number of its word."""
+    return [TreeToken(5 + position % 11, word, heads[word - 1]) for position, word in enumerate(words)]
 
 
 def tree_columns(source: Tensor) -> tuple[Tensor, Tensor]:
     """The word and the head of each token."""
-    _, word, head = unpack_tokens(source)
+    _, word, head = split_columns(source)
     return word, head
 
 
@@ -67,7 +69,7 @@ def reference_distance(i: int, j: int, words: list[int], heads: list[int]) -> in
 
 def test_token_depths_and_distances_by_hand() -> None:
     """Bush held a talk with Sharon; held is the root, and talk has two tokens."""
-    source = torch.tensor([pack_sentence([1, 2, 3, 4, 4, 5, 6], [2, 0, 4, 2, 4, 5])])
+    source = pad_with_end([new_tree([1, 2, 3, 4, 4, 5, 6], [2, 0, 4, 2, 4, 5])])
     assert token_depths(*tree_columns(source)).tolist() == [[1, 0, 2, 1, 1, 2, 3, 4]]
     from_talk = structural_distances(*tree_columns(source))[0, 3].tolist()
     #         Bush  held   a  talk      with Sharon  end
@@ -81,7 +83,7 @@ def test_structural_distances_random_trees_match_slow_reference() -> None:
     rng = random.Random(3)
     for _ in range(40):
         words, heads = random_sentence(rng, rng.randint(1, 13))
-        source = torch.tensor([pack_sentence(words, heads)])
+        source = pad_with_end([new_tree(words, heads)])
         max_depth = max(reference_depth(word, heads) for word in words)
         assert token_depths(*tree_columns(source))[0].tolist() == [
             *(reference_depth(word, heads) for word in words),
@@ -95,20 +97,20 @@ def test_structural_distances_random_trees_match_slow_reference() -> None:
 def test_structural_distances_deep_tree() -> None:
     """Deeper than any cached table: the head of every word is the word before it."""
     count = 307
-    source = torch.tensor([pack_sentence(list(range(1, count + 1)), list(range(count)))])
+    source = pad_with_end([new_tree(list(range(1, count + 1)), list(range(count)))])
     assert token_depths(*tree_columns(source))[0].tolist() == list(range(count + 1))
     model = new_model(3, positions="dependency")
     assert model.encode(source).isfinite().all()
 
 
 def test_masked_head_counts_as_root() -> None:
-    source = torch.tensor([pack_sentence([1, 2, 3], [0, 1, 2])])
+    source = pad_with_end([new_tree([1, 2, 3], [0, 1, 2])])
     source[0, 1] = PAD
     assert token_depths(*tree_columns(source))[0].tolist() == [0, 2, 1, 2]
 
 
 def test_missing_tree_differs_from_root() -> None:
-    root, no_tree = torch.tensor([[pack_token(5, 1, 0), END]]), torch.tensor([[5, END]])
+    root, no_tree = pad_with_end([[TreeToken(5, 1, 0)]]), pad_with_end([[5]])
     assert (token_depths(*tree_columns(root)).tolist(), token_depths(*tree_columns(no_tree)).tolist()) == (
         [[0, 1]],
         [[-1, -1]],
@@ -118,6 +120,22 @@ def test_missing_tree_differs_from_root() -> None:
     for positions in ("dependency", "relative-dependency"):
         model = new_model(3, positions=positions)
         assert not torch.allclose(model.encode(root), model.encode(no_tree))
+        together = model.encode(pad_with_end([[TreeToken(5, 1, 0)], [5]]))
+        close(together, torch.cat([model.encode(root), model.encode(no_tree)]))
+
+
+@pytest.mark.parametrize("method", ["beam", "sample"])
+@pytest.mark.parametrize("positions", ["dependency", "relative-dependency"])
+def test_search_with_trees_is_independent_of_the_batch(positions: str, method: str) -> None:
+    model = new_model(3, positions=positions)
+    sentences = [new_tree([1, 2, 3, 3], [2, 0, 2]), new_tree([1], [0]), [7, 8], new_tree([1, 2, 3, 3], [0, 1, 2])]
+    config = GenerationConfig(method=method, beam_size=3, n_best=2, max_length_offset=5)
+    together = search(model, pad_with_end(sentences), config)
+    alone = [search(model, pad_with_end([sentence]), config)[0] for sentence in sentences]
+    assert [[best.tokens for best in n_best] for n_best in together] == [
+        [best.tokens for best in n_best] for n_best in alone
+    ]
+    assert together[0][0].score != pytest.approx(together[3][0].score)  # of the same tokens in another tree
 
 
 def reference(module: TreeAttention, x: Tensor, distances: list[list[int | None]], key_count: int) -> Tensor:
@@ -149,11 +167,11 @@ def test_tree_attention_matches_formula(has_tree: bool) -> None:
     rng, distance = random.Random(5), 2
     words, heads = random_sentence(rng, 5)
     length = len(words) + 1
-    ids = pack_sentence(words, heads) if has_tree else [7] * len(words) + [END]
-    source = torch.tensor([[*ids, PAD, PAD]])  # the last two are masked
+    sentence = new_tree(words, heads) if has_tree else [7] * len(words)
+    source = pad_with_end([sentence, [7] * (length + 1)])[:1]  # the last two are masked
     module = new(TreeAttention, max_distance=distance)
     x = torch.randn(1, length + 2, D_MODEL, dtype=torch.float64, requires_grad=True)
-    rows = structural_distance_ids(*tree_columns(source), (source != PAD)[:, None, None], distance)
+    rows = structural_distance_ids(*tree_columns(source), Transformer.source_attention_mask(source), distance)
     assert (rows[..., length:] == MASKED).all()
     actual = module(x, attention_mask=rows)[:, :length]
     distances = [
@@ -176,7 +194,7 @@ def test_depth_embedding_combines_depth_and_position() -> None:
     model = new_model(7, positions="dependency")
     embedding, d_model = model.encoder.embedding, model.config.d_model
     assert isinstance(embedding, DepthEmbedding)
-    source = torch.tensor([[*pack_sentence([1, 2, 3], [2, 0, 2])], [7, 8, 9, END]])
+    source = pad_with_end([new_tree([1, 2, 3], [2, 0, 2]), [7, 8, 9]])
     depths = [[1, 0, 1, 2], [None] * 4]
     for row, row_depths in enumerate(depths):
         for position, depth in enumerate(row_depths):
@@ -184,9 +202,8 @@ def test_depth_embedding_combines_depth_and_position() -> None:
             structural = torch.zeros(d_model) if depth is None else exact_sinusoids(1, d_model, depth)[0]
             weight, bias = embedding.joined.weight, embedding.joined.bias
             expected = torch.tanh(weight @ torch.cat([sequential, structural.double()]) + bias)
-            actual = embedding(source)[row, position] - embedding.table.weight[
-                int(source[row, position]) & 0x1FFFFF
-            ] * math.sqrt(d_model)
+            token_id = int(source[row, position, 0])
+            actual = embedding(source)[row, position] - embedding.table.weight[token_id] * math.sqrt(d_model)
             close(actual, expected, 1e-6)  # the model's sines are rounded to float32
 
 
@@ -206,11 +223,11 @@ def new_task_batch(rng: random.Random, size: int, task: str, trees: bool) -> tup
         heads = [0] * 4
         for index, word in enumerate(permutation[1:], start=1):
             heads[word - 1] = rng.choice(permutation[:index])
-        ids = [pack_token(word, n + 1, heads[n]) if trees else word for n, word in enumerate(words)]
+        source = [TreeToken(word, n + 1, heads[n]) for n, word in enumerate(words)] if trees else words
         target = [words[permutation[0] - 1]] if task == "root" else [words[n - 1] if n else 3 for n in heads]
-        sources.append([*ids, END])
-        targets.append([*target, END])
-    return torch.tensor(sources), torch.tensor(targets)
+        sources.append(source)
+        targets.append(target)
+    return pad_with_end(sources), pad_with_end(targets)
 
 
 def train_accuracy(positions: str, task: str, updates: int) -> float:

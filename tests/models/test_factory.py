@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from heedful.errors import HeedfulError
+from heedful.models.base import select_token_ids
 from heedful.models.config import ArchitectureConfig
 from heedful.models.transformer import Transformer
 from heedful.tokenization.special_tokens import PAD
@@ -23,8 +24,9 @@ def test_padding_changes_nothing(name: str) -> None:
     model = new_variant(name)
     source = add_random_trees(name, padded_ids([13, 4, 1], 19))
     target = padded_ids([9, 9, 9], 23, start=True)
-    wider, longer = F.pad(source, (0, 3), value=PAD), F.pad(target, (0, 2), value=PAD)
-    close(model.encode(wider)[:, :13][source != PAD], model.encode(source)[source != PAD])
+    wider = torch.cat([source, torch.full_like(source[:, :3], PAD)], dim=1)
+    longer, is_token = F.pad(target, (0, 2), value=PAD), select_token_ids(source) != PAD
+    close(model.encode(wider)[:, :13][is_token], model.encode(source)[is_token])
     close(model(wider, longer)[:, :9], model(source, target))
 
 

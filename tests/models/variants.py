@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from heedful.models.config import DEPENDENCY_POSITIONS
-from heedful.tokenization.dependency_trees import pack_token
 from heedful.tokenization.special_tokens import PAD
 
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -48,13 +47,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def add_random_trees(name: str, ids: Tensor) -> Tensor:
-    """The padded ids, with a random tree in each but the last sentence if the variant reads trees.
+    """The padded ids, beside them a random tree in each but the last sentence if the variant reads trees.
 
     A word has one or more tokens; END is part of no word.
     """
     if VARIANTS[name].get("positions") not in DEPENDENCY_POSITIONS:
         return ids
-    packed = ids.clone()
+    word_column, head_column = torch.zeros_like(ids), torch.zeros_like(ids)
     for row, sentence in enumerate(ids[:-1]):
         length = int((sentence != PAD).sum()) - 1
         word_numbers = (torch.rand(length) < 0.6).cumsum(0).clamp(min=1).tolist()
@@ -64,6 +63,6 @@ def add_random_trees(name: str, ids: Tensor) -> Tensor:
             word + 1: permutation[int(torch.randint(position, ()))] + 1 if position else 0
             for position, word in enumerate(permutation)
         }
-        for position, word in enumerate(word_numbers):
-            packed[row, position] = pack_token(int(sentence[position]), word, heads[word])
-    return packed
+        word_column[row, :length] = torch.tensor(word_numbers)
+        head_column[row, :length] = torch.tensor([heads[word] for word in word_numbers])
+    return torch.stack([ids, word_column, head_column], dim=-1)

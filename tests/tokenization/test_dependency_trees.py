@@ -1,4 +1,4 @@
-"""Dependency heads: validation, and packing into token ids."""
+"""Dependency heads: validation, and the columns beside the token ids."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,9 @@ import pytest
 from heedful.errors import HeedfulError
 from heedful.tokenization.bpe_dropout import BPEDropout
 from heedful.tokenization.dependency_trees import (
-    PACKED_ID_LIMIT,
     encode_sources,
     find_heads_error,
-    pack_token,
-    unpack_token_ids,
-    unpack_tokens,
+    get_token_ids,
 )
 from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig
 from heedful.tokenization.vocabulary_training import learn_tokenizer
@@ -59,11 +56,10 @@ def test_find_heads_error_whitespace_word_is_invalid() -> None:
 def test_encode_sources_tokens_share_word_and_head(model_type: str) -> None:
     """A no-break space does not separate words."""
     tokenizer = train_tokenizer(model_type)
-    [ids, plain] = encode_sources(tokenizer, [f"{SENTENCE}\t{HEADS}", SENTENCE])
-    assert unpack_token_ids(ids) == plain == tokenizer.encode(SENTENCE)
+    [tokens, plain] = encode_sources(tokenizer, [f"{SENTENCE}\t{HEADS}", SENTENCE])
+    assert get_token_ids(tokens) == plain == tokenizer.encode(SENTENCE)
     token_ids_by_word: dict[int, list[int]] = {}
-    for packed_id in ids:
-        token_id, word, head = unpack_tokens(packed_id)
+    for token_id, word, head in tokens:
         token_ids_by_word.setdefault(word, []).append(token_id)
         assert head == [2, 4, 4, 0][word - 1]
     assert [tokenizer.decode(token_ids).strip() for token_ids in token_ids_by_word.values()] == SENTENCE.split(" ")
@@ -75,21 +71,15 @@ def test_encode_sources_invalid_heads_raise() -> None:
         encode_sources(train_tokenizer("bpe"), ["the animal\t2"])
 
 
-def test_pack_token_largest_fields_stay_below_limit() -> None:
-    largest = pack_token((1 << 21) - 1, (1 << 21) - 1, (1 << 21) - 1)
-    assert largest == PACKED_ID_LIMIT - 1
-    assert unpack_tokens(np.array([largest])) == unpack_tokens(largest)
-
-
 def test_bpe_dropout_keeps_word_and_head() -> None:
     tokenizer = train_tokenizer("bpe")
-    [ids] = encode_sources(tokenizer, [f"{SENTENCE}\t{HEADS}"])
+    [source] = encode_sources(tokenizer, [f"{SENTENCE}\t{HEADS}"])
     dropout, random = BPEDropout(tokenizer, 0.6), np.random.default_rng(3)
-    variants = [dropout(ids, random) for _ in range(20)]
-    assert len({len(packed_ids) for packed_ids in variants}) > 3
-    for packed_ids in variants:
+    variants = [dropout(source, random) for _ in range(20)]
+    assert len({len(tokens) for tokens in variants}) > 3
+    for tokens in variants:
         token_ids_by_word: dict[tuple[int, int], list[int]] = {}
-        for token_id, word, head in map(unpack_tokens, packed_ids):
+        for token_id, word, head in tokens:
             token_ids_by_word.setdefault((word, head), []).append(token_id)
         assert list(token_ids_by_word) == [(1, 2), (2, 4), (3, 4), (4, 0)]
         assert [tokenizer.decode(token_ids).strip() for token_ids in token_ids_by_word.values()] == SENTENCE.split(" ")

@@ -12,7 +12,7 @@ from heedful.errors import HeedfulError
 from heedful.model_folder import ModelFolder
 from heedful.models.config import ModelConfig
 from heedful.tokenization.normalization import METASPACE
-from heedful.tokenization.special_tokens import END, PAD
+from heedful.tokenization.special_tokens import END
 from heedful.tokenization.tokenizer import Tokenizer
 
 SupportedValues = Mapping[str, tuple[str | bool, ...] | None]
@@ -128,9 +128,3 @@ def sample_sentences(tokenizer: Tokenizer) -> list[list[int]]:
 def sample_texts(model_folder: ModelFolder) -> list[str]:
     """Sample sentences of the source language as text."""
     return model_folder.tokenizer.source.decode_batch(sample_sentences(model_folder.tokenizer.source))
-
-
-def pad_with_end(sentences: list[list[int]]) -> list[list[int]]:
-    """Append END to each sentence and pad all to the same length."""
-    max_length = max(map(len, sentences)) + 1
-    return [[*ids, END] + [PAD] * (max_length - len(ids) - 1) for ids in sentences]

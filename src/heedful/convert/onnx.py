@@ -21,10 +21,10 @@ from heedful.convert.compatibility import (
     SupportedValues,
     find_incompatibility,
     incompatibility_error,
-    pad_with_end,
     sample_sentences,
     sample_texts,
 )
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_json, write_text
 from heedful.model_folder import ModelFolder, ModelFolderConfig
@@ -235,9 +235,7 @@ def _write_graph(module: Any, inputs: tuple[Any, ...], path: Path, **names: Any)
 def max_difference(model_folder: ModelFolder, folder: Path) -> float:
     """Maximum difference of log-probabilities between graphs and model over the sample sentences."""
     tokenizer = model_folder.tokenizer
-    source, target = (
-        torch.tensor(pad_with_end(sample_sentences(side))) for side in (tokenizer.source, tokenizer.target)
-    )
+    source, target = (pad_with_end(sample_sentences(side)) for side in (tokenizer.source, tokenizer.target))
     graphs, difference = OnnxGraphs(folder), 0.0
     onnx_state = graphs.start(source.numpy())
     model = model_folder.translation_model

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from heedful.data.sampler import pad_rows
 from heedful.models.config import ArchitectureConfig
+from heedful.tokenization.dependency_trees import SentenceIds, TreeToken
 from heedful.tokenization.special_tokens import END, MASK, PAD
 
 
@@ -19,7 +22,7 @@ from heedful.tokenization.special_tokens import END, MASK, PAD
 class Batch:
     """Padded ids: the source with END, the target as decoder input (starting with PAD) and as labels (with END)."""
 
-    source: Tensor  # (sentences, source length)
+    source: Tensor  # (sentences, source length), or (sentences, source length, 3) in dependency trees
     decoder_input: Tensor  # (sentences, target length)
     target: Tensor  # (sentences, target length)
     guided_links: Tensor | None = None
@@ -45,24 +48,40 @@ class Batch:
         return Batch(self.source[rows], self.decoder_input[rows], self.target[rows], guided_links)
 
 
-def collate(sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Batch:
+TokenRows = Sequence[SentenceIds]
+
+
+def pad_with_end(sentences: TokenRows) -> Tensor:
+    """Add END and pad: (sentences, length), or (sentences, length, 3) if any sentence has a dependency tree.
+
+    >>> pad_with_end([[7, 8], [9]]).tolist()
+    [[7, 8, 1], [9, 1, 0]]
+    """
+    rows, end = [np.asarray(tokens, dtype=np.int64) for tokens in sentences], np.array([END])
+    if any(row.ndim == 2 for row in rows):
+        rows, end = [_add_empty_columns(row) for row in rows], _add_empty_columns(end)
+    return torch.from_numpy(pad_rows([np.concatenate([row, end]) for row in rows], PAD))
+
+
+def _add_empty_columns(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Tokens in no word of a dependency tree, if they are token ids alone."""
+    return row if row.ndim == 2 else np.pad(row[:, None], ((0, 0), (0, len(TreeToken._fields) - 1)))
+
+
+def collate(sources: TokenRows, targets: TokenRows) -> Batch:
     """Add END and the start token, and pad.
 
     >>> batch = collate([[7, 8]], [[5, 6, 9]])
     >>> batch.source.tolist(), batch.decoder_input.tolist(), batch.target.tolist()
     ([[7, 8, 1]], [[0, 5, 6, 9]], [[5, 6, 9, 1]])
     """
-    source = pad_rows([np.append(np.asarray(row, dtype=np.int64), END) for row in sources], PAD)
-    target = pad_rows([np.append(np.asarray(row, dtype=np.int64), END) for row in targets], PAD)
-    decoder_input = np.pad(target[:, :-1], ((0, 0), (1, 0)), constant_values=PAD)
-    return Batch(torch.from_numpy(source), torch.from_numpy(decoder_input), torch.from_numpy(target))
+    target = pad_with_end(targets)
+    return Batch(pad_with_end(sources), F.pad(target[:, :-1], (1, 0), value=PAD), target)
 
 
 MLM_PROBABILITY = 0.15  # fraction of the tokens to predict in masked language modeling (Devlin et al. 2019).
 MASK_FRACTION, RANDOM_FRACTION = 0.8, 0.1  # fractions of these that become MASK or a random token; the rest stay
 FIRST_TEXT_ID = 3  # ids below are special tokens
-
-TokenRows = Sequence[Sequence[int]]
 
 Collator = Callable[[TokenRows, TokenRows, Sequence[int]], Batch]
 """Sources, targets and a seed to a batch; random choices depend on the seed only."""

@@ -1,6 +1,7 @@
 """Token datasets: memory-mapped token ids, so that a corpus larger than memory reads like an array.
 
 train/source.ids, source.offsets   ids of all sentences, and where each sentence starts; target likewise
+                                   (in dependency trees, a source token is three numbers: id, word and head)
 train/dataset.json                 written last: a folder without it is incomplete
 train/00000/ ...                   shards, each a random sample of all pairs and a dataset with a shard.json
 train/manifest.json                written last of all: what the shards hold, and checksums of their files
@@ -22,10 +23,11 @@ from numpy.typing import NDArray
 from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.files import checksum, disk_error, read_json, sync_folder, write_json, write_text
+from heedful.tokenization.dependency_trees import SentenceIds
 
 TokenIds = NDArray[np.unsignedinteger[Any]]
 
-IdType = Literal["uint16", "uint32", "uint64"]
+IdType = Literal["uint16", "uint32"]
 
 DATASET_FORMAT_VERSION = 1
 SUMMARY_NAME = "dataset.json"
@@ -33,19 +35,21 @@ _BUFFER_SIZE = 1 << 16
 
 _OFFSET_TYPE = np.dtype("<i8")
 
-_ID_TYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4"), "uint64": np.dtype("<u8")}
+_ID_TYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 
 FILE_NAMES = ("source.ids", "source.offsets", "target.ids", "target.offsets")
 _REBUILD_HINT = "delete the folder and preprocess the corpus again"
 
-_ARRAY_CODES: dict[IdType, Literal["H", "I", "Q"]] = {"uint16": "H", "uint32": "I", "uint64": "Q"}
+_ARRAY_CODES: dict[IdType, Literal["H", "I"]] = {"uint16": "H", "uint32": "I"}
 
 
 class SideSummary(Config):
-    """Totals of one side, in token ids."""
+    """Totals of one side, in tokens."""
 
     tokens: int
     max_length: int
+    columns: int = 1
+    """Numbers per token: its id, and in a dependency tree also its word and that word's head."""
 
 
 class DatasetSummary(Config):
@@ -84,21 +88,21 @@ class PairDataset(Protocol):
 class TokenDatasetWriter:
     """Writes a dataset pair by pair; leaving the ``with`` block without an error completes it."""
 
-    def __init__(self, folder: Path, source_limit: int, target_limit: int) -> None:
-        """All ids are below the limits: the vocabulary size, or more if ids carry dependency trees."""
+    def __init__(self, folder: Path, source_limit: int, target_limit: int, source_columns: int = 1) -> None:
+        """All ids, and words and heads of dependency trees, are below the limits."""
         self._folder = folder
         self._dtype = _smallest_id_type(max(source_limit, target_limit))
         self._closed = False
         with _explain_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             (folder / SUMMARY_NAME).unlink(missing_ok=True)  # an earlier dataset here is no longer complete
-            self._source = _SideWriter(folder, "source", self._dtype)
+            self._source = _SideWriter(folder, "source", self._dtype, source_columns)
             self._target = _SideWriter(folder, "target", self._dtype)
 
-    def add(self, source_ids: Sequence[int], target_ids: Sequence[int]) -> None:
-        """Append one pair of ids, without END."""
-        self._source.add(source_ids)
-        self._target.add(target_ids)
+    def add(self, source: SentenceIds, target: Sequence[int]) -> None:
+        """Append one pair, without END."""
+        self._source.add(source)
+        self._target.add(target)
 
     def close(self) -> None:
         """Complete the dataset: everything is on disk before dataset.json is."""
@@ -136,17 +140,16 @@ class TokenDatasetWriter:
 
 
 def _smallest_id_type(limit: int) -> IdType:
-    if limit < 1 << 16:
-        return "uint16"
-    return "uint32" if limit < 1 << 32 else "uint64"
+    return "uint16" if limit < 1 << 16 else "uint32"
 
 
 class _SideWriter:
     """Ids and offsets of one language, buffered."""
 
-    def __init__(self, folder: Path, side: str, dtype: IdType) -> None:
+    def __init__(self, folder: Path, side: str, dtype: IdType, columns: int = 1) -> None:
         self.sentences = 0
         self._folder = folder
+        self._columns = columns
         self._tokens = 0
         self._max_length = 0
         self._id_type = _ID_TYPES[dtype]
@@ -155,17 +158,18 @@ class _SideWriter:
         self._ids_file = (folder / f"{side}.ids").open("wb")
         self._offsets_file = (folder / f"{side}.offsets").open("wb")
 
-    def add(self, ids: Sequence[int]) -> None:
-        self._ids.extend(ids)  # an id beyond the type is an OverflowError
+    def add(self, tokens: SentenceIds) -> None:
+        numbers: Any = tokens if self._columns == 1 else np.ravel(tokens)
+        self._ids.extend(numbers)  # a number beyond the type is an OverflowError
         self.sentences += 1
-        self._tokens += len(ids)
-        self._max_length = max(self._max_length, len(ids))
+        self._tokens += len(tokens)
+        self._max_length = max(self._max_length, len(tokens))
         self._offsets.append(self._tokens)
         if len(self._ids) + len(self._offsets) >= _BUFFER_SIZE:
             self._flush()
 
     def summary(self) -> SideSummary:
-        return SideSummary(tokens=self._tokens, max_length=self._max_length)
+        return SideSummary(tokens=self._tokens, max_length=self._max_length, columns=self._columns)
 
     def close(self) -> None:
         self._flush()
@@ -187,13 +191,18 @@ class _SideWriter:
 
 
 class TokenDataset:
-    """A complete dataset, read-only: sentences are arrays of token ids without END."""
+    """A complete dataset, read-only: sentences are arrays of token ids without END, (length,).
+
+    Source sentences in dependency trees are (length, 3): token ids, words and heads.
+    """
 
     def __init__(self, folder: Path, summary: DatasetSummary) -> None:
         self.folder = folder
         self.summary = summary
         id_type = _ID_TYPES[summary.dtype]
         self._source_ids = _memory_map(folder / "source.ids", id_type)
+        if summary.source.columns > 1:
+            self._source_ids = self._source_ids.reshape(-1, summary.source.columns)
         self._target_ids = _memory_map(folder / "target.ids", id_type)
         self._source_offsets = _memory_map(folder / "source.offsets", _OFFSET_TYPE)
         self._target_offsets = _memory_map(folder / "target.offsets", _OFFSET_TYPE)
@@ -269,7 +278,7 @@ def _read_summary(folder: Path) -> DatasetSummary:
 def _check_sizes(folder: Path, summary: DatasetSummary) -> None:
     id_bytes, offset_bytes = _ID_TYPES[summary.dtype].itemsize, _OFFSET_TYPE.itemsize
     expected = {
-        "source.ids": summary.source.tokens * id_bytes,
+        "source.ids": summary.source.tokens * summary.source.columns * id_bytes,
         "source.offsets": (summary.pairs + 1) * offset_bytes,
         "target.ids": summary.target.tokens * id_bytes,
         "target.offsets": (summary.pairs + 1) * offset_bytes,

@@ -59,7 +59,7 @@ from heedful.data.splits import SplitFilter
 from heedful.errors import HeedfulError
 from heedful.files import checksum, read_json, sync_folder, write_json
 from heedful.progress import ProgressTask, Reporter, format_count
-from heedful.tokenization.dependency_trees import PACKED_ID_LIMIT, encode_sources
+from heedful.tokenization.dependency_trees import SentenceIds, TreeToken, encode_sources
 from heedful.tokenization.pair_tokenizer import PairTokenizer
 
 PAIRS_PER_BATCH = 10_000
@@ -252,8 +252,10 @@ def _write_dataset(
     """Write a token dataset; returns its pairs per source, and how many pairs were too long."""
     pair_counts: Counter[int] = Counter()
     too_long = 0
-    source_limit = PACKED_ID_LIMIT if options.dependency_trees else tokenizer.source.vocab_size
-    with TokenDatasetWriter(folder, source_limit, tokenizer.target.vocab_size) as writer:
+    source_limit, columns = tokenizer.source.vocab_size, 1
+    if options.dependency_trees:
+        source_limit, columns = max(source_limit, options.max_length), len(TreeToken._fields)
+    with TokenDatasetWriter(folder, source_limit, tokenizer.target.vocab_size, columns) as writer:
         for batch in iter_batches(pairs):
             for (index, _), source, target in zip(batch, *encode_pairs(batch, tokenizer), strict=True):
                 if max(len(source), len(target)) < options.max_length:  # leaves room for END
@@ -274,7 +276,7 @@ def iter_batches(pairs: Iterable[IndexedPair]) -> Iterator[list[IndexedPair]]:
 
 def encode_pairs(
     pairs: Sequence[IndexedPair], tokenizer: PairTokenizer
-) -> tuple[Sequence[Sequence[int]], Sequence[Sequence[int]]]:
+) -> tuple[Sequence[SentenceIds], Sequence[Sequence[int]]]:
     """Token ids of both sides."""
     targets = tokenizer.target.encode_batch([pair.target for _, pair in pairs])
     if any(pair.heads for _, pair in pairs):

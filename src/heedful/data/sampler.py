@@ -139,7 +139,7 @@ def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 
 
 def pad_rows(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]:
-    """The rows as one matrix, shorter ones padded at the end.
+    """The rows as one array, shorter ones padded at the end; tokens may have columns.
 
     >>> pad_rows([np.array([5, 6, 7]), np.array([8])])
     array([[5, 6, 7],
@@ -147,10 +147,11 @@ def pad_rows(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]
     """
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (rows, longest)
-    matrix = np.full(mask.shape, pad_id, dtype=np.int64)
-    if len(rows):
-        matrix[mask] = np.concatenate(rows)
-    return matrix
+    if not len(rows):
+        return np.empty(mask.shape, dtype=np.int64)
+    padded = np.full((*mask.shape, *rows[0].shape[1:]), pad_id, dtype=np.int64)
+    padded[mask] = np.concatenate(rows)
+    return padded
 
 
 class ShardedBatchSampler:

@@ -272,7 +272,7 @@ class StreamingDataset:
             for token_ids in zip(*encode_pairs(batch, self._tokenizer), strict=True):
                 if max(map(len, token_ids)) < self._options.max_length:  # leaves room for END
                     for side, ids in zip(sides, token_ids, strict=True):
-                        side.append(np.array(ids, dtype=np.uint64 if self._inputs.trees else np.uint32))
+                        side.append(np.array(ids, dtype=np.uint32))
         return sides
 
 
@@ -412,13 +412,13 @@ def _measure_sample(
     corpus: Corpus, split_filter: SplitFilter, options: PreprocessOptions, tokenizer: PairTokenizer
 ) -> tuple[int, int, int]:
     """The longest source, the batches of the sample, and its training pairs."""
-    sources, targets = list[list[int]](), list[list[int]]()
+    sources, targets = list[Sized](), list[Sized]()
     training_pairs = ((index, pair) for index, pair in corpus.iter_with_index() if split_filter(pair))
     for batch in iter_batches(training_pairs):
         for source, target in zip(*encode_pairs(batch, tokenizer), strict=True):
             if max(len(source), len(target)) < options.max_length:
-                sources.append(list(source))
-                targets.append(list(target))
+                sources.append(source)
+                targets.append(target)
     if not sources:
         raise HeedfulError(f"every pair of the sample has more than {options.max_length} tokens")
     batches = _plan_batches(sources, targets, options.batching, seed=1, epoch=0)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from heedful.generation.config import GenerationConfig
 from heedful.generation.decoder_protocol import Hypothesis, Prefixes, State, StepwiseDecoder, new_hypothesis
+from heedful.models.base import select_token_ids
 from heedful.tokenization.special_tokens import END, PAD
 
 TokenChooser = Callable[[Tensor, list[int]], Tensor]
@@ -106,7 +107,7 @@ def new_sampler(config: GenerationConfig, source: Tensor) -> TokenChooser:
     """
     generators = [
         torch.Generator().manual_seed(zlib.crc32(f"{config.seed} {sample_index} {ids}".encode()))
-        for ids in ([token_id for token_id in row if token_id != PAD] for row in source.tolist())
+        for ids in ([token_id for token_id in row if token_id != PAD] for row in select_token_ids(source).tolist())
         for sample_index in range(config.n_best)
     ]
 

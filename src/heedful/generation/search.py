@@ -16,7 +16,7 @@ from heedful.generation.constrained import constrained_search
 from heedful.generation.constraints import Constraints
 from heedful.generation.decoder_protocol import Hypothesis, Prefixes, State, StepwiseDecoder
 from heedful.generation.sampling import greedy_search, sample
-from heedful.models.base import Scorer
+from heedful.models.base import Scorer, select_token_ids
 from heedful.tokenization.normalization import METASPACE
 from heedful.tokenization.special_tokens import END, PAD
 from heedful.tokenization.tokenizer import Tokenizer
@@ -50,7 +50,7 @@ def search(
 
 def max_output_lengths(source: Tensor, config: GenerationConfig, model_max_length: int | None = None) -> list[int]:
     """Maximum output lengths, END included: by default source length + 50, as in the paper."""
-    lengths = [config.max_output_length(length) for length in ((source != PAD).sum(1) - 1).tolist()]
+    lengths = [config.max_output_length(length) for length in ((select_token_ids(source) != PAD).sum(1) - 1).tolist()]
     return lengths if model_max_length is None else [min(length, model_max_length) for length in lengths]
 
 
@@ -70,10 +70,9 @@ class NextToken(NamedTuple):
 
 
 @torch.inference_mode()
-def next_token_probabilities(model: Scorer, source_ids: list[int], prefix: list[int], device: torch.device) -> Tensor:
+def next_token_probabilities(model: Scorer, source: Tensor, prefix: list[int]) -> Tensor:
     """Next-token distributions after the prefix (last row) and after up to 8 shorter prefixes."""
-    source = torch.tensor([[*source_ids, END]], device=device)
-    decoder_input = torch.tensor([[PAD, *prefix]], device=device)
+    decoder_input = torch.tensor([[PAD, *prefix]], device=source.device)
     return model.log_probabilities(source, decoder_input)[0, -MAX_FRAGMENT_TOKENS - 1 :].exp().cpu()
 
 

@@ -19,6 +19,7 @@ from heedful.generation.config import GenerationConfig
 from heedful.generation.decoder_protocol import Hypothesis, new_hypothesis
 from heedful.inference.translation import SearchInput
 from heedful.model_folder import ModelFolder
+from heedful.tokenization.dependency_trees import SentenceIds
 from heedful.tokenization.special_tokens import END
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ class CTranslate2Backend:
             n_best_lists[i][j] = replace(rescored, attention=hypothesis.attention)
         return [_sort_hypotheses(hypotheses) for hypotheses in n_best_lists]
 
-    def score(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[SentenceIds], targets: Sequence[list[int]]) -> list[list[float]]:
         """The log-probability of each token of each target, and of its END."""
         pairs = list(zip(sources, targets, strict=True))
         return _dispatch(
@@ -197,7 +198,7 @@ class CTranslate2Backend:
             lambda others: self._pytorch.score(*map(list, zip(*others, strict=True))),
         )
 
-    def _score_ctranslate2(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[float]]:
+    def _score_ctranslate2(self, pairs: Sequence[tuple[SentenceIds, list[int]]]) -> list[list[float]]:
         results = self.translator.score_batch(
             [_to_tokens([*source, END]) for source, _ in pairs],
             [_to_tokens(target) for _, target in pairs],
@@ -207,15 +208,15 @@ class CTranslate2Backend:
         )
         return [list(result.log_probs) for result in results]
 
-    def add_attention(self, source_ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
+    def add_attention(self, source_ids: SentenceIds, hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with its attention to the source, for word alignment."""
         return self._pytorch.add_attention(source_ids, hypothesis)
 
-    def next_token_probabilities(self, source_ids: list[int], prefix: list[int]) -> "Tensor":
+    def next_token_probabilities(self, source_ids: SentenceIds, prefix: list[int]) -> "Tensor":
         """Distributions after the prefix, see ``generation.search.next_token_probabilities``."""
         return self._pytorch.next_token_probabilities(source_ids, prefix)
 
-    def stream(self, source_ids: list[int], prefix: list[int], config: GenerationConfig) -> Iterator[int]:
+    def stream(self, source_ids: SentenceIds, prefix: list[int], config: GenerationConfig) -> Iterator[int]:
         """Tokens as they are generated, greedily or by sampling; the prefix comes first."""
         search_input = SearchInput(source_ids, prefix)
         if not self._can_search(search_input, config):

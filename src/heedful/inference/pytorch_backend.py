@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from heedful.data.sampler import group_by_length, pad_rows
+from heedful.data.collate import pad_with_end
+from heedful.data.sampler import group_by_length
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.generation.constrained import MAX_BEAM_WIDTH
@@ -21,6 +21,7 @@ from heedful.inference.translation import SearchInput
 from heedful.model_folder import ModelFolder
 from heedful.models.base import Seq2SeqModel
 from heedful.progress import format_count
+from heedful.tokenization.dependency_trees import SentenceIds
 from heedful.tokenization.special_tokens import END, PAD
 
 
@@ -61,7 +62,7 @@ class PyTorchBackend:
         return n_best_lists
 
     @torch.inference_mode()
-    def score(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[SentenceIds], targets: Sequence[list[int]]) -> list[list[float]]:
         """The log-probability of each token of each target, and of its END."""
         log_probabilities: list[list[float]] = [[] for _ in sources]
         lengths = [max(len(source), len(target)) + 1 for source, target in zip(sources, targets, strict=True)]
@@ -73,7 +74,7 @@ class PyTorchBackend:
         return log_probabilities
 
     @torch.inference_mode()
-    def add_attention(self, source_ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
+    def add_attention(self, source_ids: SentenceIds, hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with the attention of the alignment layer, averaged over heads and models."""
         source = self._pad([source_ids])
         decoder_input = torch.tensor([[PAD, *hypothesis.tokens]], device=self.device)
@@ -85,7 +86,7 @@ class PyTorchBackend:
         mean = torch.stack(weights).mean(0)  # (target length, source length)
         return replace(hypothesis, attention=mean[: len(hypothesis.tokens)].float().cpu().numpy())
 
-    def stream(self, source_ids: list[int], prefix: list[int], config: GenerationConfig) -> Iterator[int]:
+    def stream(self, source_ids: SentenceIds, prefix: list[int], config: GenerationConfig) -> Iterator[int]:
         """Tokens as they are generated, greedily or by sampling; the prefix comes first."""
         source = self._pad([source_ids])
         choose_token = new_sampler(config, source) if config.method == "sample" else choose_most_probable
@@ -93,13 +94,12 @@ class PyTorchBackend:
         for step in generate_tokens(self.decoder, source, limits, [prefix], choose_token):
             yield from (token_id for _, token_id, _ in step if token_id != END)
 
-    def next_token_probabilities(self, source_ids: list[int], prefix: list[int]) -> Tensor:
+    def next_token_probabilities(self, source_ids: SentenceIds, prefix: list[int]) -> Tensor:
         """Distributions after the prefix, see ``generation.search.next_token_probabilities``."""
-        return next_token_probabilities(self.decoder, source_ids, prefix, self.device)
+        return next_token_probabilities(self.decoder, self._pad([source_ids]), prefix)
 
-    def _pad(self, rows: Sequence[Sequence[int]]) -> Tensor:
-        ids = pad_rows([np.array([*row, END], dtype=np.int64) for row in rows], PAD)
-        return torch.from_numpy(ids).to(self.device)
+    def _pad(self, sentences: Sequence[SentenceIds]) -> Tensor:
+        return pad_with_end(sentences).to(self.device)
 
 
 def _group_inputs(inputs: Sequence[SearchInput], config: GenerationConfig) -> Iterator[list[int]]:

@@ -12,6 +12,7 @@ from heedful.generation.config import GenerationConfig
 from heedful.generation.constraints import Constraint
 from heedful.generation.decoder_protocol import Hypothesis
 from heedful.model_folder import ModelFolder
+from heedful.tokenization.dependency_trees import SentenceIds
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -80,7 +81,7 @@ class TokenAlternative:
 class SearchInput(NamedTuple):
     """One segment as a backend searches it."""
 
-    ids: list[int]
+    ids: SentenceIds
     prefix: list[int]
     """Tokens that the translation must start with."""
     constraints: tuple[Constraint, ...] = ()
@@ -102,18 +103,18 @@ class Backend(Protocol):
         """The hypotheses of each input, best first."""
         ...
 
-    def score(self, sources: Sequence[list[int]], targets: Sequence[list[int]]) -> list[list[float]]:
+    def score(self, sources: Sequence[SentenceIds], targets: Sequence[list[int]]) -> list[list[float]]:
         """The log-probability of each token of each target, and of its END."""
         ...
 
-    def add_attention(self, source_ids: list[int], hypothesis: Hypothesis) -> Hypothesis:
+    def add_attention(self, source_ids: SentenceIds, hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with its attention to the source, for word alignment."""
         ...
 
-    def stream(self, source_ids: list[int], prefix: list[int], config: GenerationConfig) -> Iterator[int]:
+    def stream(self, source_ids: SentenceIds, prefix: list[int], config: GenerationConfig) -> Iterator[int]:
         """Tokens as they are generated, greedily or by sampling; the prefix comes first."""
         ...
 
-    def next_token_probabilities(self, source_ids: list[int], prefix: list[int]) -> "Tensor":
+    def next_token_probabilities(self, source_ids: SentenceIds, prefix: list[int]) -> "Tensor":
         """Distributions after the prefix, see ``generation.search.next_token_probabilities``."""
         ...

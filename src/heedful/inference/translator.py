@@ -20,7 +20,7 @@ from heedful.inference.translation import (
     Translation,
 )
 from heedful.model_folder import ModelFolder
-from heedful.tokenization.dependency_trees import unpack_token_ids
+from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.sentence_splitter import TextSegment, split_sentences, split_text
 from heedful.tokenization.special_tokens import END
@@ -36,9 +36,7 @@ class Translator:
         self.backend, self.model_folder = backend, backend.model_folder
         self.name = name or backend.name
         # Cached: a segment is encoded to see whether it fits, then again to be translated.
-        self._encode_cached = lru_cache(4096)(
-            lambda text, language: tuple(self.model_folder.source_ids(text, language))
-        )
+        self._encode_cached = lru_cache(4096)(lambda text, language: self.model_folder.source_ids(text, language))
 
     @classmethod
     def with_pytorch(cls, model_folder: ModelFolder) -> Self:
@@ -241,8 +239,8 @@ class Translator:
         """Source tokens of a segment, END included."""
         return len(self._encode_source(segment, generation_config)) + 1
 
-    def _encode_source(self, text: str, config: GenerationConfig) -> list[int]:
-        return list(self._encode_cached(text, config.target_language))
+    def _encode_source(self, text: str, config: GenerationConfig) -> SentenceIds:
+        return self._encode_cached(text, config.target_language)
 
     def _encode_prefix(self, text: str) -> list[int]:
         return self.model_folder.target_ids(text.rstrip()) if text.strip() else []
@@ -278,7 +276,7 @@ class Translator:
         """Links between the whitespace-separated words of a segment and of its translation."""
         assert hypothesis.attention is not None
         tokenizer, normalization = self.model_folder.tokenizer, self.model_folder.config.unicode_normalization
-        ids = unpack_token_ids(self._encode_source(segment, config))
+        ids = get_token_ids(self._encode_source(segment, config))
         words = [clean_sentence(word, normalization) for word in self.model_folder.source_parts(segment)[0].split()]
         # Cleaning removes some words, such as a byte-order mark between spaces; they still count.
         indices = [index for index, word in enumerate(words) if word]

@@ -13,18 +13,19 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.generation.search import search
 from heedful.inference.text_generation import blank_positions, encode_text_with_blanks, fill_blank_ids
 from heedful.model_folder import ModelFolder
 from heedful.models.attention import MultiHeadAttention, causal_mask
-from heedful.models.base import Model
+from heedful.models.base import Model, select_token_ids
 from heedful.models.config import RECURRENT_ARCHITECTURES, ModelConfig
 from heedful.models.language_models import CausalLM, CausalLMLayer, MaskedLM
 from heedful.models.sublayers import PostNorm
 from heedful.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer
-from heedful.tokenization.dependency_trees import unpack_token_ids
+from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import METASPACE, clean_sentence
 from heedful.tokenization.special_tokens import END, MASK, PAD
 from heedful.tokenization.tokenizer import Tokenizer
@@ -115,8 +116,8 @@ class Activations:
     """What the model writes: the translation and its end; for a masked language model the filled text."""
     tensors: dict[str, Tensor]
     """By hook name (``encoder.0.self.weights``), without the batch dimension."""
-    packed_encoder_ids: tuple[int, ...] = ()
-    """The source as the encoder reads it: PAD for masked tokens, packed with dependency heads if any."""
+    encoder_input: Tensor
+    """The source as the encoder reads it, with PAD for masked tokens: (1, length), or (1, length, 3) with a tree."""
     masked_source: tuple[int, ...] = ()
     """Source positions masked like padding."""
     projected_keys: TokenSequence | None = None
@@ -129,11 +130,6 @@ class Activations:
         """Positions that a masked language model filled; None for other models."""
         return None if self.decoder_input.ids else blank_positions(self.source.ids)
 
-    @property
-    def encoder_ids(self) -> tuple[int, ...]:
-        """Vocabulary ids of the source, with PAD for masked tokens."""
-        return tuple(mask_positions(self.source.ids, self.masked_source))
-
     def attention_mask(self, kind: AttentionKind, layer: int) -> Tensor | None:
         """The mask of a layer: (queries, keys), True = may attend; None if nothing is masked."""
         sparse_pattern = self.tensors.get(f"{attention_name(kind, layer)}.pattern")
@@ -141,7 +137,7 @@ class Activations:
             mask = causal_mask(len(self.decoder_input.ids))
         elif self.masked_source:
             queries = len(self.queries_and_keys(kind)[0].ids)
-            mask = (torch.tensor(self.encoder_ids) != PAD).expand(queries, len(self.source.ids))
+            mask = (select_token_ids(self.encoder_input) != PAD).expand(queries, -1)
         else:
             return sparse_pattern
         return mask if sparse_pattern is None else mask & sparse_pattern
@@ -182,9 +178,9 @@ class Activations:
         return replace(self, tensors=cross_weights)
 
 
-def mask_positions(ids: Sequence[int], masked: Sequence[int]) -> list[int]:
-    """The ids with PAD at the masked positions; all others keep their positions."""
-    return [PAD if position in masked else token_id for position, token_id in enumerate(ids)]
+def mask_positions(source: Tensor, masked: Sequence[int]) -> Tensor:
+    """The source with PAD at the masked positions; all others keep their positions."""
+    return source.index_fill(1, torch.tensor(masked, dtype=torch.int64, device=source.device), PAD)
 
 
 def attention_name(kind: AttentionKind, layer: int) -> str:
@@ -217,7 +213,7 @@ def regroup_words(
     )
 
 
-def encode_source(model_folder: ModelFolder, source: str) -> list[int]:
+def encode_source(model_folder: ModelFolder, source: str) -> SentenceIds:
     """Source ids of a sentence, without END; a masked language model needs at least one blank."""
     if model_folder.config.model.architecture == "masked_lm":
         return encode_text_with_blanks(model_folder, source)
@@ -227,18 +223,19 @@ def encode_source(model_folder: ModelFolder, source: str) -> list[int]:
     return ids
 
 
-def translate_ids(model_folder: ModelFolder, source_ids: Sequence[int]) -> list[int]:
+def translate_ids(model_folder: ModelFolder, source_ids: SentenceIds) -> list[int]:
     """The model's output for one sentence: its translation, continuation, or filled text."""
     architecture = model_folder.config.model.architecture
+    token_ids = get_token_ids(source_ids)
     if architecture == "masked_lm":
-        return fill_blank_ids(model_folder, source_ids, source_ids)
+        return fill_blank_ids(model_folder, token_ids, token_ids)
     model = model_folder.autoregressive_model
-    source = torch.tensor([[*source_ids, END]], device=model.output.weight.device)
+    source = pad_with_end([source_ids]).to(model.output.weight.device)
     config = model_folder.config.generation.model_copy(
         update={"method": "beam", "n_best": 1, "beam_size": default_beam_size(model_folder)}
     )
     max_length = compute_max_output_length(model_folder, len(source_ids), config)
-    prefix = source_ids if architecture == "causal_lm" else ()
+    prefix = token_ids if architecture == "causal_lm" else ()
     return list(search(model, source, config, max_lengths=[max_length], prefixes=[prefix])[0][0].tokens)
 
 
@@ -254,19 +251,19 @@ def compute_max_output_length(model_folder: ModelFolder, source_length: int, con
     return max_length if model_max_length is None else min(max_length, model_max_length - 1)
 
 
-@torch.inference_mode()
 def compute_activations_from_ids(
-    model_folder: ModelFolder, source_ids: Sequence[int], target_ids: Sequence[int], masked_source: Sequence[int] = ()
+    model_folder: ModelFolder, source_ids: SentenceIds, target_ids: Sequence[int], masked_source: Sequence[int] = ()
 ) -> Activations:
     """``compute_activations`` of token ids; ``masked_source`` are source positions to mask."""
     model = model_folder.model.eval()
     device = model.output.weight.device
     tensors: dict[str, Tensor] = {}
-    source = torch.tensor([[*mask_positions(source_ids, masked_source), END]], device=device)
+    source = mask_positions(pad_with_end([source_ids]), masked_source)
     decoder_input = torch.tensor([[PAD, *target_ids]], device=device)
-    tensors["logits"] = model.logits(model(source, decoder_input, tensors.__setitem__))
+    with torch.inference_mode():
+        tensors["logits"] = model.logits(model(source.to(device), decoder_input, tensors.__setitem__))
     config, tokenizer = model_folder.config.model, model_folder.tokenizer
-    vocabulary_ids = unpack_token_ids(source_ids) if config.uses_dependency_trees else source_ids
+    vocabulary_ids = get_token_ids(source_ids)
     labels = {**SPECIAL_LABELS, MASK: BLANK_LABEL} if config.architecture == "masked_lm" else SPECIAL_LABELS
     source_tokens = decoder_tokens = EMPTY_SEQUENCE
     if config.architecture != "causal_lm":
@@ -285,7 +282,7 @@ def compute_activations_from_ids(
         decoder_tokens,
         build_token_sequence(tokenizer.target, [*target_ids, END]),
         {name: tensor[0].cpu() for name, tensor in tensors.items()},
-        packed_encoder_ids=tuple(source[0].tolist()),
+        source,
         masked_source=tuple(masked_source),
         projected_keys=projected_keys,
         tag_count=len(list(tags)),

@@ -5,8 +5,6 @@ This is a translator's interactive mode: choose another word, and the model rewr
 
 from collections.abc import Sequence
 
-import torch
-
 from heedful.errors import HeedfulError
 from heedful.generation.decoder_protocol import Hypothesis, new_hypothesis
 from heedful.generation.search import search
@@ -75,8 +73,7 @@ def _complete_prefixes(trace: Trace, model: AutoregressiveModel, prefixes: Seque
         return []
     if model.max_length is not None and len(prefixes[0]) >= model.max_length:  # no room for another token
         return [_score_output(trace, prefix) for prefix in prefixes]
-    device = model.output.weight.device
-    source = torch.tensor([trace.activations.packed_encoder_ids] * len(prefixes), device=device)
+    source = trace.activations.encoder_input.to(model.output.weight.device).repeat_interleave(len(prefixes), 0)
     generation_config = build_generation_config(trace.model_folder, trace.request)
     max_length = compute_max_output_length(trace.model_folder, source.size(1) - 1, generation_config)
     max_lengths = [min(max_length, MAX_TRACE_TOKENS)] * len(prefixes)

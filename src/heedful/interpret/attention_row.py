@@ -23,6 +23,7 @@ from heedful.interpret.activations import (
 from heedful.interpret.arithmetic import build_model_attention
 from heedful.interpret.tables import Cell, Explanation, Section, Table, matrix_table, number_labels
 from heedful.model_folder import ModelFolder
+from heedful.models.base import select_token_ids
 from heedful.models.efficient_attention import LinformerAttention
 from heedful.models.relative_positions import RotaryAttention, TreeAttention
 from heedful.models.sublayers import Norm
@@ -181,12 +182,10 @@ class RowExplainer:
 
     def _embedding_table(self) -> Table:
         embedding = get_stack(self.model_folder.model, self.kind).embedding
-        ids = input_ids = self.rows.ids
-        if self.kind == "encoder":
-            ids, input_ids = self.activations.encoder_ids, self.activations.packed_encoder_ids
-        vector = embedding.table.weight[ids[self.row]].detach().cpu().double()
-        positions = embedding.position_vectors(torch.tensor([input_ids], device=embedding.table.weight.device))
-        position = positions.expand(1, len(input_ids), -1)[0, self.row].detach().cpu().double()
+        tokens = self.activations.encoder_input if self.kind == "encoder" else torch.tensor([self.rows.ids])
+        vector = embedding.table.weight[select_token_ids(tokens)[0, self.row]].detach().cpu().double()
+        positions = embedding.position_vectors(tokens.to(embedding.table.weight.device))
+        position = positions.expand(1, tokens.size(1), -1)[0, self.row].detach().cpu().double()
         vectors = {"embedding": vector}
         if self.model_folder.config.model.scale_embeddings:
             vectors[f"× sqrt({len(vector)}) = {embedding.scale:.4f}"] = vector * embedding.scale

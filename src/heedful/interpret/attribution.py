@@ -21,7 +21,7 @@ from heedful.interpret.activations import (
     get_sublayer,
 )
 from heedful.model_folder import ModelFolder
-from heedful.models.base import Seq2SeqModel
+from heedful.models.base import Seq2SeqModel, select_token_ids
 from heedful.tokenization.special_tokens import PAD
 
 MAX_LOGITS = 1 << 24
@@ -84,7 +84,7 @@ def gradient_matrix(
     """``gradient_attribution`` of some or all target tokens: (target, source)."""
     model = model_folder.translation_model.eval()
     source, decoder_input = _build_inputs(model, activations)
-    embeddings = model.embeddings[0](torch.tensor([activations.encoder_ids], device=source.device))
+    embeddings = model.embeddings[0](select_token_ids(source))
     embeddings = embeddings.detach().requires_grad_()
     gradient_norms = []
     with torch.enable_grad():
@@ -123,7 +123,7 @@ def occlusion_matrix(
     source, decoder_input = _build_inputs(model, activations)
     steps = range(len(activations.target.ids)) if steps is None else steps
     length = source.size(1)
-    occluded = source.repeat(length + 1, 1)
+    occluded = source.repeat_interleave(length + 1, 0)
     occluded[torch.arange(length), torch.arange(length)] = PAD  # the last row masks nothing
     batch_size = max(1, MAX_LOGITS // (len(steps) * model.output.weight.size(0)))
     margins = []
@@ -148,9 +148,8 @@ def normalize_attribution(attribution: Tensor) -> Tensor:
 
 
 def _build_inputs(model: Seq2SeqModel, activations: Activations) -> tuple[Tensor, Tensor]:
-    sides = activations.packed_encoder_ids, activations.decoder_input.ids
-    source, decoder_input = (torch.tensor([ids], device=model.output.weight.device) for ids in sides)
-    return source, decoder_input
+    decoder_input = torch.tensor([activations.decoder_input.ids], device=model.output.weight.device)
+    return activations.encoder_input.to(decoder_input), decoder_input
 
 
 def _logit_margin(logits: Tensor, token_id: int, contrast_id: int | None) -> Tensor:

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.files import wrap_read_errors, write_bytes
 from heedful.generation.beam_search import BeamCandidate, beam_search
@@ -45,6 +46,7 @@ from heedful.interpret.trace_schema import MAX_TRACE_TOKENS, ModelFacts, TraceMa
 from heedful.interpret.trace_tensors import TensorIndex, build_tensor_index
 from heedful.model_folder import ModelFolder
 from heedful.models.config import RECURRENT_ARCHITECTURES, ModelConfig
+from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import METASPACE
 from heedful.tokenization.special_tokens import END, MASK
 
@@ -162,7 +164,7 @@ def compute_trace(model_folder: ModelFolder, request: TraceRequest) -> Trace:
     if target is None:
         prefix = _resolve_ids(model_folder, request.prefix or None, request.prefix_ids or None, "prefix")
         if prefix is None:
-            prefix = source if architecture == "causal_lm" else []
+            prefix = get_token_ids(source) if architecture == "causal_lm" else []
         decoding = _decode(model, source, prefix, request)
     else:
         if architecture == "masked_lm" and not (
@@ -221,19 +223,20 @@ def _check_length(token_count: int, name: str) -> None:
 
 @torch.inference_mode()
 def _decode(
-    model_folder: ModelFolder, source_ids: Sequence[int], prefix: Sequence[int], request: TraceRequest
+    model_folder: ModelFolder, source_ids: SentenceIds, prefix: Sequence[int], request: TraceRequest
 ) -> DecodingResult:
     """Generate the output after the prefix by beam search or sampling, or fill the blanks."""
     architecture = model_folder.config.model.architecture
-    masked_ids = mask_positions(source_ids, request.masked_source)
+    source = mask_positions(pad_with_end([source_ids]), request.masked_source)
     if architecture == "masked_lm":
-        return DecodingResult(tuple(fill_blank_ids(model_folder, source_ids, masked_ids)))
+        masked_ids = source[0, :-1].tolist()
+        return DecodingResult(tuple(fill_blank_ids(model_folder, get_token_ids(source_ids), masked_ids)))
     model, config = model_folder.autoregressive_model, build_generation_config(model_folder, request)
     max_length = compute_max_output_length(model_folder, len(source_ids), config)
     max_length = max(min(max_length, MAX_TRACE_TOKENS), len(prefix) + 1)
-    # A language model has no source, and its samples must not depend on one.
-    input_ids = [] if architecture == "causal_lm" else masked_ids
-    source = torch.tensor([[*input_ids, END]], device=model.output.weight.device)
+    if architecture == "causal_lm":  # it has no source, and its samples must not depend on one
+        source = pad_with_end([[]])
+    source = source.to(model.output.weight.device)
     if config.method == "sample":
         beam_steps = None
         [[best]] = search(model, source, config, max_lengths=[max_length], prefixes=[prefix])

@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.interpret.activations import ATTENTION_KINDS, Activations, AttentionKind, attention_name, get_stack
 from heedful.model_folder import ModelFolder
 from heedful.models.attention import attention_scores, causal_mask
 from heedful.models.base import Model
-from heedful.tokenization.special_tokens import PAD
 
 THUMBNAIL_SIZE = 24
 """Maximum rows and columns of a thumbnail; longer sentences are pooled."""
@@ -111,9 +111,9 @@ def build_tensor_index(model_folder: ModelFolder, activations: Activations) -> T
     if not stacks:  # recurrent
         return TensorIndex(entries)
     for kind in stacks:
-        input_ids = activations.packed_encoder_ids if kind == "encoder" else activations.queries_and_keys(kind)[0].ids
-        ids = torch.tensor([input_ids], device=model.output.weight.device)
-        positions = get_stack(model, kind).embedding.position_vectors(ids).expand(1, ids.size(1), -1)[0]
+        decoder_input = torch.tensor([activations.decoder_input.ids])
+        tokens = (activations.encoder_input if kind == "encoder" else decoder_input).to(model.output.weight.device)
+        positions = get_stack(model, kind).embedding.position_vectors(tokens).expand(1, tokens.size(1), -1)[0]
         entries[f"{kind}.positions"] = _wrap(positions.detach().cpu(), torch.float32)
     if "decoder" in stacks:
         length = len(activations.decoder_input.ids)
@@ -148,10 +148,9 @@ def _make_padding_example(model: Model, activations: Activations) -> dict[str, L
     padded_length = length + EXTRA_PADDING
     if activations.projected_keys is not None or (model.max_length is not None and padded_length > model.max_length):
         return {}
-    longer_ids = [*activations.source.ids[:1] * EXTRA_PADDING, *activations.source.ids]
-    batch = torch.tensor(
-        [[*activations.packed_encoder_ids, *[PAD] * EXTRA_PADDING], longer_ids], device=model.output.weight.device
-    )
+    longer_ids = [*activations.source.ids[:1] * EXTRA_PADDING, *activations.source.ids[:-1]]
+    sentences = activations.encoder_input[0, :-1].tolist(), longer_ids
+    batch = pad_with_end(sentences).to(model.output.weight.device)
 
     def compute_mask() -> Tensor:
         attention_mask = model.source_attention_mask(batch)

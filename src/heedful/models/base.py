@@ -31,6 +31,11 @@ def scope_observer(observer: Observer | None, scope: str) -> Observer | None:
     return lambda name, value: observer(f"{scope}.{name}", value)
 
 
+def select_token_ids(source: Tensor) -> Tensor:
+    """The token ids of a source: itself, or with dependency trees the first of its columns: (batch, length)."""
+    return source if source.dim() == 2 else source[..., 0]
+
+
 class Model(nn.Module):
     """Predicts target tokens from source tokens; all that training needs."""
 
@@ -53,12 +58,15 @@ class Model(nn.Module):
     @staticmethod
     def source_attention_mask(source: Tensor) -> Tensor | None:
         """Mask of the source padding: (batch, 1, 1, length), or None without padding."""
-        attention_mask = source != PAD
+        attention_mask = select_token_ids(source) != PAD
         return None if bool(attention_mask.all()) else attention_mask[:, None, None]
 
     @abstractmethod
     def encode(self, source: Tensor, observer: Observer | None = None) -> Tensor:
-        """Encode source ids (ending with END, padded) to the memory: (batch, length, d_model)."""
+        """Encode source ids (ending with END, padded) to the memory: (batch, length, d_model).
+
+        A model that reads dependency trees also takes (batch, length, 3): token id, word and head.
+        """
 
     @abstractmethod
     def decode(self, target: Tensor, memory: Tensor, source: Tensor, observer: Observer | None = None) -> Tensor:

@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from heedful.models.attention import MultiHeadAttention, attention_scores, fast_attention, mask_scores
+from heedful.models.base import select_token_ids
 from heedful.models.config import ArchitectureConfig
 from heedful.models.embeddings import Embedding, exact_sinusoids, sinusoids
-from heedful.tokenization.dependency_trees import unpack_tokens
 
 CACHED_POSITIONS = 256
 """Positions whose rotation is cached; later ones are computed on demand."""
@@ -193,14 +193,22 @@ def alibi_slopes(heads: int) -> list[float]:
 # tree, gets the maximum depth + 1. The relative structural position of words i and j is depth(i) - depth(j)
 # if one is an ancestor of the other, else depth(i) + depth(j), negative if i precedes j.
 #
-# Only the encoder reads trees. They arrive as two columns (batch, length): the number of each token's word and
-# of that word's head, 0 for no word and no head (tokenization/dependency_trees.py).
+# Only the encoder reads trees. Its source has three columns: the token id, the number of the token's word and of
+# that word's head, 0 for no word and no head (tokenization/dependency_trees.py).
 
 MASKED = -1
 """Distance id of a masked pair."""
 
 UNKNOWN_DEPTH = -1
 """Depth of words in sentences without a tree."""
+
+
+def split_columns(source: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Token id, word and head of each token: (batch, length) each; in token ids alone there are no words."""
+    if source.dim() == 2:
+        return source, torch.zeros_like(source), torch.zeros_like(source)
+    token_id, word, head = source.unbind(-1)
+    return token_id, word, head
 
 
 def token_depths(word: Tensor, head: Tensor) -> Tensor:
@@ -249,7 +257,7 @@ def _depths_from_ancestors(word: Tensor, ancestors: Tensor) -> Tensor:
 class DepthEmbedding(Embedding):
     """Adds tanh(W [sequential; structural] + b), f_abs of the paper: sinusoids of position and depth.
 
-    Reads packed ids; without a tree, the structural half is zero.
+    Without a tree, the structural half is zero.
     """
 
     def __init__(self, config: ArchitectureConfig, token_embedding: nn.Embedding) -> None:
@@ -259,11 +267,11 @@ class DepthEmbedding(Embedding):
         nn.init.zeros_(self.joined.bias)
 
     def token_vectors(self, tokens: Tensor) -> Tensor:
-        return super().token_vectors(unpack_tokens(tokens)[0])
+        return super().token_vectors(select_token_ids(tokens))
 
     def position_vectors(self, tokens: Tensor, offset: int = 0) -> Tensor:
         """(batch, length, d_model)."""
-        _, word, head = unpack_tokens(tokens)
+        _, word, head = split_columns(tokens)
         depth = token_depths(word, head)
         sequential = super().position_vectors(tokens, offset)
         table = sinusoids(int(depth.max()) + 1, sequential.size(-1)).to(sequential)

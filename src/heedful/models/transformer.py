@@ -30,10 +30,10 @@ from heedful.models.relative_positions import (
     RelativeAttention,
     RotaryAttention,
     TreeAttention,
+    split_columns,
     structural_distance_ids,
 )
 from heedful.models.sublayers import new_feed_forward, new_final_norm, new_residual
-from heedful.tokenization.dependency_trees import unpack_tokens
 
 
 class Transformer(Seq2SeqModel):
@@ -140,7 +140,7 @@ class TreeEncoder(Encoder):
         self.max_distance = config.max_relative_distance
 
     def forward(self, source: Tensor, attention_mask: Tensor | None, observer: Observer | None = None) -> Tensor:
-        token_ids, word, head = unpack_tokens(source)
+        token_ids, word, head = split_columns(source)
         distance_ids = structural_distance_ids(word, head, attention_mask, self.max_distance)
         observe(observer, "tree", distance_ids)
         return super().forward(token_ids, distance_ids, observer)

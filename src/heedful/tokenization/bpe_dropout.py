@@ -5,13 +5,13 @@ on the word alone, so a resumed training is bit-identical.
 """
 
 import random as standard_random
-from collections.abc import Sequence
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
 from heedful.errors import HeedfulError
-from heedful.tokenization.dependency_trees import unpack_token_ids
+from heedful.tokenization.dependency_trees import SentenceIds, TreeToken, get_token_ids
 from heedful.tokenization.normalization import METASPACE
 from heedful.tokenization.tokenizer import Tokenizer
 
@@ -47,21 +47,22 @@ class BPEDropout:
         ]
         self._cache: dict[WordIds, list[WordIds | None]] = {}
 
-    def __call__(self, ids: Sequence[int], random: np.random.Generator) -> list[int]:
-        """The same text in other subwords."""
-        packed_ids: list[int] = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
-        if self.dropout == 0 or not packed_ids:
-            return packed_ids
-        starts_word, token_ids = self._starts_word, unpack_token_ids(packed_ids)
+    def __call__(self, tokens: SentenceIds, random: np.random.Generator) -> SentenceIds:
+        """The same text in other subwords, which keep the position of their word in the dependency tree."""
+        tokens = tokens.tolist() if isinstance(tokens, np.ndarray) else tokens
+        if self.dropout == 0 or not tokens:
+            return tokens
+        starts_word, token_ids = self._starts_word, get_token_ids(tokens)
         boundaries = [offset for offset, token_id in enumerate(token_ids) if starts_word[token_id] and offset]
         choices = random.integers(VARIANTS_PER_WORD, size=len(boundaries) + 1).tolist()
-        result: list[int] = []
-        for start, end, choice in zip([0, *boundaries], [*boundaries, len(packed_ids)], choices, strict=True):
+        result: list[Any] = []
+        for start, end, choice in zip([0, *boundaries], [*boundaries, len(token_ids)], choices, strict=True):
             word = tuple(token_ids[start:end])
             variants = self._cache.get(word)
             variant = variants[choice] if variants else None
-            offset = packed_ids[start] - token_ids[start]  # packed position in a dependency tree, if any
-            result.extend([offset + subword_id for subword_id in variant or self._compute_variant(word, choice)])
+            variant = variant or self._compute_variant(word, choice)
+            first = tokens[start]
+            result += variant if isinstance(first, int) else [TreeToken(token_id, *first[1:]) for token_id in variant]
         return result
 
     def _compute_variant(self, word: WordIds, choice: int) -> WordIds:

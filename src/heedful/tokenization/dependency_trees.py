@@ -1,48 +1,40 @@
-"""Dependency trees of source sentences, packed into token ids.
+"""Dependency trees of source sentences: two columns beside the token ids.
 
-Each source token has two more columns: the number of its word in the sentence, and the number of that word's
-head. Words count from 1; word 0 means no word (END, padding, text without a tree), and head 0 marks a root.
-All three columns share one integer of 3 x 21 bits, the token id lowest. So datasets, batches, search and both
-backends pass trees on without knowing of them, PAD and END stay what they are, and an id without a tree is
-packed already. The encoder unpacks the columns (models/transformer.py, models/relative_positions.py).
+A source token in a tree is a row of three numbers (``TreeToken``), so a sentence is an array (length, 3), and a
+batch a tensor (sentences, length, 3) in which padding is rows of zeros. Without trees, and for all models that do
+not read them, these are the token ids alone: (length,) and (sentences, length).
 """
 
 import graphlib
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import NamedTuple
 
 from heedful.errors import HeedfulError
 from heedful.tokenization.tokenizer import Tokenizer
 
-FIELD_BITS = 21
 
-PACKED_ID_LIMIT = 1 << 3 * FIELD_BITS
-"""Above every packed id; three fields leave the sign bit of 64 bits unused."""
+class TreeToken(NamedTuple):
+    """A source token and its position in the dependency tree."""
 
-_FIELD_MASK = (1 << FIELD_BITS) - 1
+    token_id: int
+    word: int
+    """Number of its word in the sentence, from 1; 0 if it is in no word (END, padding)."""
+    head: int
+    """Number of the word's head; 0 for a root."""
 
-PackedIds = TypeVar("PackedIds", bound=Any)
-"""An integer, or an array or tensor of integers."""
+
+SentenceIds = Sequence[int] | Sequence[TreeToken]
+"""The tokens of a sentence: ids in the vocabulary, or rows if it has a dependency tree."""
 
 
-def pack_token(token_id: int, word: int, head: int) -> int:
-    """One packed id of three numbers.
+def get_token_ids(tokens: SentenceIds) -> list[int]:
+    """The ids in the vocabulary, without the tree.
 
-    >>> unpack_tokens(pack_token(7, 3, 1))
-    (7, 3, 1)
+    >>> get_token_ids([TreeToken(7, word=1, head=2), TreeToken(8, word=2, head=0)]), get_token_ids([7, 8])
+    ([7, 8], [7, 8])
     """
-    return token_id | word << FIELD_BITS | head << 2 * FIELD_BITS
-
-
-def unpack_tokens(ids: PackedIds) -> tuple[PackedIds, PackedIds, PackedIds]:
-    """Token id, word and head of packed ids."""
-    return ids & _FIELD_MASK, ids >> FIELD_BITS & _FIELD_MASK, ids >> 2 * FIELD_BITS
-
-
-def unpack_token_ids(ids: Sequence[int]) -> list[int]:
-    """The token ids in the vocabulary; ids without a tree are unchanged."""
-    return [unpack_tokens(packed_id)[0] for packed_id in ids]
+    return [token if isinstance(token, int) else token[0] for token in tokens]
 
 
 HEADS_FORMAT = "sentence TAB heads: for each space-separated word the number of its head, from 1, or 0 for a root"
@@ -85,22 +77,26 @@ def find_heads_error(sentence: str, heads: str) -> str:
     return ""
 
 
-def encode_sources(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """The ids of cleaned sentences, packed with their trees if a sentence has heads after a tab."""
+def encode_sources(tokenizer: Tokenizer, texts: Sequence[str]) -> list[SentenceIds]:
+    """The ids of cleaned sentences, with their trees if a sentence has heads after a tab."""
     fields = [text.partition("\t") for text in texts]
     encoded = tokenizer.encode_batch([sentence for sentence, _, _ in fields])
-    for index, (sentence, tab, heads) in enumerate(fields):
+    sources: list[SentenceIds] = []
+    for token_ids, (sentence, tab, heads) in zip(encoded, fields, strict=True):
         if not tab:
+            sources.append(token_ids)
             continue
         if problem := find_heads_error(sentence, heads):
             raise HeedfulError(f"invalid heads of {sentence!r}: {problem}", hint=f"write {HEADS_FORMAT}")
         head_indices = [int(number) for number in heads.split()]
-        word_indices = tokenizer.align_to_words(encoded[index], _split_words(sentence))
-        encoded[index] = [
-            pack_token(token_id, word + 1, head_indices[word])
-            for token_id, word in zip(encoded[index], word_indices, strict=True)
-        ]
-    return encoded
+        word_indices = tokenizer.align_to_words(token_ids, _split_words(sentence))
+        sources.append(
+            [
+                TreeToken(token_id, word + 1, head_indices[word])
+                for token_id, word in zip(token_ids, word_indices, strict=True)
+            ]
+        )
+    return sources
 
 
 def _split_words(sentence: str) -> list[str]:

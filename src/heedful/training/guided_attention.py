@@ -18,7 +18,7 @@ from heedful.data.formats.lines import read_lines
 from heedful.errors import HeedfulError
 from heedful.models.base import Model
 from heedful.progress import Reporter
-from heedful.tokenization.dependency_trees import unpack_token_ids
+from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import split_on_spaces
 from heedful.training.config import GuidedAttentionConfig
 from heedful.training.preparation import PreparedCorpus
@@ -36,12 +36,12 @@ class GuidedAttention:
     alignments: Mapping[tuple[int, ...], Sequence[tuple[int, int]]]
     """(query position, key position) links."""
 
-    def get_links(self, sources: Sequence[Sequence[int]]) -> Tensor:
+    def get_links(self, sources: Sequence[SentenceIds]) -> Tensor:
         """The links of a batch: (links, 3), columns sentence, query and key."""
         links = [
             (sentence, query, key)
             for sentence, source in enumerate(sources)
-            for query, key in self.alignments.get(tuple(unpack_token_ids(source)), ())
+            for query, key in self.alignments.get(tuple(get_token_ids(source)), ())
         ]
         return torch.tensor(links, dtype=torch.int64).view(-1, 3)
 
@@ -80,7 +80,7 @@ def load_guided_attention(prepared: PreparedCorpus, folder: Path, report: Report
         ]
     dataset = prepared.dataset
     aligned_count = sum(
-        bool(alignments.get(tuple(unpack_token_ids(dataset.source(number).tolist())))) for number in range(len(dataset))
+        bool(alignments.get(tuple(get_token_ids(dataset.source(number).tolist())))) for number in range(len(dataset))
     )
     if not aligned_count:
         raise HeedfulError(f"none of the sentences in {config.alignments} are in the training pairs", hint=FORMAT_HINT)

@@ -21,6 +21,7 @@ from heedful.errors import HeedfulError
 from heedful.models.base import Model
 from heedful.progress import Reporter
 from heedful.tokenization.bpe_dropout import BPEDropout
+from heedful.tokenization.dependency_trees import SentenceIds
 from heedful.tokenization.special_tokens import PAD
 from heedful.tokenization.tokenizer import Tokenizer
 from heedful.training.config import TrainingConfig
@@ -113,7 +114,7 @@ class _OutputLoss(torch.autograd.Function):
         return state_gradient * gradients[0], padded_gradient * gradients[0], None, None, None
 
 
-Resegmentation = Callable[[Sequence[int], np.random.Generator], list[int]]
+Resegmentation = Callable[[SentenceIds, np.random.Generator], SentenceIds]
 """BPE-dropout of one sentence."""
 
 
@@ -284,8 +285,8 @@ class BatchSchedule:
             if not pair_indices:
                 continue
             seed = [self.settings.seed, update, batch_number] + [rank] * (size > 1)
-            sources: list[Sequence[int]] = [dataset.source(i).tolist() for i in pair_indices]
-            targets: list[Sequence[int]] = [dataset.target(i).tolist() for i in pair_indices]
+            sources: list[SentenceIds] = [dataset.source(i).tolist() for i in pair_indices]
+            targets: list[SentenceIds] = [dataset.target(i).tolist() for i in pair_indices]
             if self.resegmentation is not None:
                 generator = np.random.default_rng(seed)
                 sources = [self.resegmentation[0](row, generator) for row in sources]
@@ -323,10 +324,10 @@ def _build_resegmentation(prepared: PreparedCorpus) -> tuple[Resegmentation, Res
     def create_resegmentation(tokenizer: Tokenizer) -> Resegmentation:
         dropout = BPEDropout(tokenizer, prepared.config.tokenizer.bpe_dropout)
 
-        def resegment(token_ids: Sequence[int], generator: np.random.Generator) -> list[int]:
-            new_ids = dropout(token_ids, generator)
+        def resegment(tokens: SentenceIds, generator: np.random.Generator) -> SentenceIds:
+            new_tokens = dropout(tokens, generator)
             # Smaller subwords must not exceed the maximum length of the model.
-            return new_ids if len(new_ids) < max_length else list(token_ids)
+            return new_tokens if len(new_tokens) < max_length else tokens
 
         return resegment
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from heedful.convert.compatibility import pad_with_end, sample_sentences, sample_texts
+from heedful.convert.compatibility import sample_sentences, sample_texts
 from heedful.convert.ctranslate2.weights import export_ctranslate2
+from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
 from heedful.generation.config import GenerationConfig
@@ -102,9 +103,7 @@ def _max_difference(model_folder: ModelFolder, translator: Any) -> float:
     tokenizer = model_folder.tokenizer
     sources, targets = sample_sentences(tokenizer.source), sample_sentences(tokenizer.target)
     with torch.inference_mode():
-        our_scores = model_folder.translation_model.score(
-            torch.tensor(pad_with_end(sources)), torch.tensor(pad_with_end(targets))
-        )
+        our_scores = model_folder.translation_model.score(pad_with_end(sources), pad_with_end(targets))
     results = translator.score_batch(
         list(map(tokenizer.source.ids_to_tokens, sources)), list(map(tokenizer.target.ids_to_tokens, targets))
     )
@@ -123,8 +122,7 @@ def _count_same_translations(model_folder: ModelFolder, translator: Any) -> tupl
     target = sentencepiece.SentencePieceProcessor(model_proto=sentencepiece_bytes(model_folder.tokenizer.target))
     texts, matching = sample_texts(model_folder), 0
     model = model_folder.translation_model
-    rows = pad_with_end([model_folder.source_ids(text) for text in texts])
-    source_ids = torch.tensor(rows, device=model.output.weight.device)
+    source_ids = pad_with_end([model_folder.source_ids(text) for text in texts]).to(model.output.weight.device)
     n_best_lists = search(
         model, source_ids, _GREEDY, max_lengths=max_output_lengths(source_ids, _GREEDY, model.max_length)
     )
