@@ -77,7 +77,7 @@ def sides(engine: Translator, pairs: Sequence[Pair], glossary: Glossary, base: d
         search = GenerationConfig.from_settings({**base, "glossary_mode": "inline"})
         terms = TermSearch(engine.backend, glossary, search, engine.translate, with_attention=False)
         jobs = [
-            terms._add_inline_terms(SearchInput(engine._encode_source(text, search), []), each)
+            terms._add_inline_terms(SearchInput(engine.model_folder.source_ids(text, search.target_language), []), each)
             for text, each in zip(sources, terms.find_terms(sources), strict=True)
         ]
         return [terms.tokenizer.decode(each[0].tokens) for each in engine.backend.search(jobs, search)]

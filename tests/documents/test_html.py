@@ -12,32 +12,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.documents.html import tokenize_html, translate_html
-from heedful.inference.projection import TranslatedText, run_generator
+from heedful.inference.projection import run_generator
+from heedful.inference.translation import Alternative
 from heedful.tokenization.protected_spans import ProtectionRules
 
 SETTINGS = settings(max_examples=80, deadline=None)  # the machine may be busy
-Function = Callable[[str], TranslatedText]
+Function = Callable[[str], Alternative]
 
 
-def upper(text: str) -> TranslatedText:
-    return TranslatedText(text.upper(), tuple((word, word) for word in range(len(text.split()))))
+def upper(text: str) -> Alternative:
+    return Alternative(text.upper(), alignment=tuple((word, word) for word in range(len(text.split()))))
 
 
-def reverse(text: str) -> TranslatedText:
+def reverse(text: str) -> Alternative:
     words = text.split()
     links = tuple((word, len(words) - 1 - word) for word in range(len(words)))
-    return TranslatedText(" ".join(reversed(words)), links)
+    return Alternative(" ".join(reversed(words)), alignment=links)
 
 
-def unaligned(text: str) -> TranslatedText:
-    return TranslatedText(text.upper())
+def unaligned(text: str) -> Alternative:
+    return Alternative(text.upper())
 
 
-def identity(text: str) -> TranslatedText:
-    return TranslatedText(text)
+def identity(text: str) -> Alternative:
+    return Alternative(text)
 
 
-def lookup(translations: dict[str, TranslatedText]) -> Function:
+def lookup(translations: dict[str, Alternative]) -> Function:
     return lambda text: translations[text]
 
 
@@ -52,7 +53,7 @@ def translated_texts(text: str, function: Function = upper) -> list[list[str]]:
     """The texts of each round of translation."""
     rounds: list[list[str]] = []
 
-    def translate(texts: list[str]) -> list[TranslatedText]:
+    def translate(texts: list[str]) -> list[Alternative]:
         rounds.append(texts)
         return [function(text) for text in texts]
 
@@ -146,26 +147,26 @@ def test_translate_html_code_is_part_of_sentence() -> None:
     given = "Run <code>make all</code> now"
     assert translated_texts(given, reverse)[0] == ["Run make all now"]
     assert html(given, unaligned) == "RUN <code>make all</code> NOW"
-    translate = lookup({"Run make all now": TranslatedText("Jetzt make all starten")})
+    translate = lookup({"Run make all now": Alternative("Jetzt make all starten")})
     assert html(given, translate) == "Jetzt <code>make all</code> starten"
 
 
 def test_translate_html_repeated_word_tags_code_only() -> None:
     given = "Use <code>if</code> if needed"
-    translate = lookup({"Use if if needed": TranslatedText("Nimm if wenn nötig")})
+    translate = lookup({"Use if if needed": Alternative("Nimm if wenn nötig")})
     assert html(given, translate) == "Nimm <code>if</code> wenn nötig"
 
 
 def test_translate_html_reordered_words_keep_tags() -> None:
     given = "<p>the <b>black</b> <i>cat</i>, <a>here</a>.</p>"
     links = ((0, 1), (1, 3), (2, 2), (3, 0))
-    translate = lookup({"the black cat, here.": TranslatedText("ici, le chat noir.", links)})
+    translate = lookup({"the black cat, here.": Alternative("ici, le chat noir.", alignment=links)})
     assert html(given, translate) == "<p><a>ici</a>, le <i>chat</i> <b>noir</b>.</p>"
 
 
 def test_translate_html_split_alignment_uses_smallest_range() -> None:
     links = ((0, 0), (1, 1), (1, 3), (2, 2))
-    translate = lookup({"I give up": TranslatedText("ich gebe nicht auf jetzt", links)})
+    translate = lookup({"I give up": Alternative("ich gebe nicht auf jetzt", alignment=links)})
     assert html("I <b>give</b> up", translate) == "ich <b>gebe nicht auf</b> jetzt"
 
 
@@ -176,15 +177,15 @@ def test_translate_html_standalone_tags_follow_previous_word() -> None:
 
 def test_translate_html_crossing_alignment_translates_parts() -> None:
     given = "<b>one two</b> <i>three</i>"
-    crossing = TranslatedText("uno tres dos", ((0, 0), (1, 2), (2, 1)))
-    translations = {"one two three": crossing, "one two": TranslatedText("uno dos"), "three": TranslatedText("tres")}
+    crossing = Alternative("uno tres dos", alignment=((0, 0), (1, 2), (2, 1)))
+    translations = {"one two three": crossing, "one two": Alternative("uno dos"), "three": Alternative("tres")}
     assert html(given, lookup(translations)) == "<b>uno dos</b> <i>tres</i>"
 
 
 def test_translate_html_without_alignment_translates_parts() -> None:
     assert translated_texts("a <b>c</b> d", unaligned) == [["a c d"], ["a", "c", "d"]]
-    translations = {"I love you": TranslatedText("我爱你", ((0, 0), (1, 0), (2, 0)))}
-    parts = {"I": TranslatedText("我"), "love": TranslatedText("爱"), "you": TranslatedText("你")}
+    translations = {"I love you": Alternative("我爱你", alignment=((0, 0), (1, 0), (2, 0)))}
+    parts = {"I": Alternative("我"), "love": Alternative("爱"), "you": Alternative("你")}
     assert html("I <b>love</b> you", lookup(translations | parts)) == "我 <b>爱</b> 你"
 
 
@@ -256,13 +257,15 @@ def random_translation(seed: int) -> Function:
     """Shuffles words; its alignment is partly wrong."""
     source = random.Random(seed)
 
-    def translate(text: str) -> TranslatedText:
+    def translate(text: str) -> Alternative:
         words = text.split()
         order = list(range(len(words)))
         source.shuffle(order)
         links = [(order[place], place) for place in range(len(order)) if source.random() < 0.8]
         links += [(source.randrange(9), source.randrange(9)) for _ in range(source.randrange(3))]
-        return TranslatedText(" ".join(words[place] + "e" * source.randrange(2) for place in order), tuple(links))
+        return Alternative(
+            " ".join(words[place] + "e" * source.randrange(2) for place in order), alignment=tuple(links)
+        )
 
     return translate
 
@@ -324,7 +327,7 @@ def test_translate_html_long_and_deep_input_is_fast(unit: str) -> None:
 
 def test_translate_html_placeholder_is_never_split() -> None:
     """Punctuation around a word is left out of a tag, but not the braces of a placeholder."""
-    crossed = TranslatedText("{name} gras", ((0, 0), (1, 1)))
+    crossed = Alternative("{name} gras", alignment=((0, 0), (1, 1)))
     result = run_generator(
         translate_html("<b>bold</b> {name}", ProtectionRules()), lambda texts: [crossed] * len(texts)
     )

@@ -98,7 +98,7 @@ def test_ctranslate2_prefix_score_and_stream_match_pytorch(native: Translator, q
 def test_ctranslate2_truncation_is_independent_of_batch(quick: Translator) -> None:
     search = GenerationConfig(beam_size=4, n_best=4, max_length_offset=2)
     texts = ["The dog is tired." * number for number in range(1, 4)] + ["x " * 20, "I am a", "y z " * 8]
-    jobs = [SearchInput(quick._encode_source(text, search), []) for text in texts]
+    jobs = [SearchInput(quick.model_folder.source_ids(text, search.target_language), []) for text in texts]
     together = quick.backend.search(jobs, search)
     alone = [quick.backend.search([job], search)[0] for job in jobs]
     assert not all(each[0].complete for each in alone)  # or nothing was tried

@@ -12,30 +12,31 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
 from heedful.inference.placeholders import translate_with_rules
-from heedful.inference.projection import Alignment, TextChunk, TranslatedText, join_chunks, run_generator
+from heedful.inference.projection import Alignment, TextChunk, join_chunks, run_generator
+from heedful.inference.translation import Alternative
 from heedful.tokenization.protected_spans import ProtectionRules, placeholder_ranges
 
 PATIENT = settings(max_examples=80, deadline=None)  # the machine may be busy with other things
-Translate = Callable[[list[str]], list[TranslatedText]]
+Translate = Callable[[list[str]], list[Alternative]]
 
 
 def kept(text: str) -> list[str]:
     return [text[start:end] for start, end in placeholder_ranges(text)]
 
 
-def upper(text: str) -> TranslatedText:
+def upper(text: str) -> Alternative:
     """Every word in capitals, linked to its source."""
-    return TranslatedText(text.upper(), tuple((word, word) for word in range(len(text.split()))))
+    return Alternative(text.upper(), alignment=tuple((word, word) for word in range(len(text.split()))))
 
 
-def reverse(text: str) -> TranslatedText:
+def reverse(text: str) -> Alternative:
     """The words the other way round."""
     words = text.split()
     links = tuple((word, len(words) - 1 - word) for word in range(len(words)))
-    return TranslatedText(" ".join(reversed(words)), links)
+    return Alternative(" ".join(reversed(words)), alignment=links)
 
 
-def each(function: Callable[[str], TranslatedText]) -> Translate:
+def each(function: Callable[[str], Alternative]) -> Translate:
     return lambda texts: [function(text) for text in texts]
 
 
@@ -47,10 +48,10 @@ def translated(text: str, translate: Translate, rules: ProtectionRules | None = 
 class Counting:
     """A translator that remembers the rounds."""
 
-    def __init__(self, function: Callable[[str], TranslatedText]) -> None:
+    def __init__(self, function: Callable[[str], Alternative]) -> None:
         self.function, self.rounds = function, list[list[str]]()
 
-    def __call__(self, texts: list[str]) -> list[TranslatedText]:
+    def __call__(self, texts: list[str]) -> list[Alternative]:
         self.rounds.append(texts)
         return [self.function(text) for text in texts]
 
@@ -105,11 +106,11 @@ def test_protection_rules_empty_term_raises(rules: dict[str, object]) -> None:
 
 
 def test_translate_without_spans_takes_one_round() -> None:
-    translate = Counting(lambda text: TranslatedText(f" {text} {{x}} ", ((0, 7),)))
+    translate = Counting(lambda text: Alternative(f" {text} {{x}} ", alignment=((0, 7),)))
     assert run_generator(translate_with_rules(["a b", "", "12"], ProtectionRules()), translate) == [
-        TranslatedText(" a b {x} ", ((0, 7),)),
-        TranslatedText("  {x} ", ((0, 7),)),
-        TranslatedText(" 12 {x} ", ((0, 7),)),
+        Alternative(" a b {x} ", alignment=((0, 7),)),
+        Alternative("  {x} ", alignment=((0, 7),)),
+        Alternative(" 12 {x} ", alignment=((0, 7),)),
     ]
     assert translate.rounds == [["a b", "", "12"]]
 
@@ -137,39 +138,39 @@ def test_translate_only_spans_calls_no_translator() -> None:
 @pytest.mark.parametrize("wrong", ["", "%s %s", "{name}%s", "%d", "%sx", "%1$s"])
 def test_translate_wrong_placeholder_is_rejected(wrong: str) -> None:
     answers = {"take %s": wrong, "take": "nimm"}
-    assert translated("take %s", each(lambda text: TranslatedText(answers[text]))) == "nimm %s"
+    assert translated("take %s", each(lambda text: Alternative(answers[text]))) == "nimm %s"
 
 
 def test_translate_spurious_placeholder_keeps_gap() -> None:
-    assert translated("take %s", each(lambda text: TranslatedText("%d"))) == "take %s"
+    assert translated("take %s", each(lambda text: Alternative("%d"))) == "take %s"
 
 
 def test_glossary_source_term_in_translation_is_replaced() -> None:
     rules = ProtectionRules(glossary={"cat": "Katze"})
-    assert translated("a Cat.", each(lambda text: TranslatedText("eine Cat.")), rules) == "eine Katze."
+    assert translated("a Cat.", each(lambda text: Alternative("eine Cat.")), rules) == "eine Katze."
 
 
 def test_glossary_aligned_word_is_replaced() -> None:
     rules, answer = (
         ProtectionRules(glossary={"cat": "liebe Katze"}),
-        TranslatedText("le chat, noir", ((0, 0), (1, 2), (2, 1))),
+        Alternative("le chat, noir", alignment=((0, 0), (1, 2), (2, 1))),
     )
     [result] = run_generator(translate_with_rules(["the black cat"], rules), lambda texts: [answer])
-    assert result == TranslatedText("le liebe Katze, noir", ((0, 0), (1, 3), (2, 1), (2, 2)))
+    assert result == Alternative("le liebe Katze, noir", alignment=((0, 0), (1, 3), (2, 1), (2, 2)))
 
 
 def test_glossary_target_term_in_translation_is_accepted() -> None:
-    translate = Counting(lambda text: TranslatedText("die Katze"))
+    translate = Counting(lambda text: Alternative("die Katze"))
     assert translated("the cat", translate, ProtectionRules(glossary={"cat": "Katze"})) == "die Katze"
     assert len(translate.rounds) == 1
 
 
 @pytest.mark.parametrize("links", [(), ((0, 1), (1, 1)), ((1, 0), (1, 2)), ((1, 7),)])
 def test_glossary_ambiguous_alignment_translates_gaps(links: tuple[tuple[int, int], ...]) -> None:
-    answers = {"the cat sleeps": TranslatedText("dort le chat", links), "the": TranslatedText("DIE")}
+    answers = {"the cat sleeps": Alternative("dort le chat", alignment=links), "the": Alternative("DIE")}
     result = translated(
         "the cat sleeps",
-        each(lambda text: answers.get(text, TranslatedText("schläft"))),
+        each(lambda text: answers.get(text, Alternative("schläft"))),
         ProtectionRules(glossary={"cat": "Katze"}),
     )
     assert result == "DIE Katze schläft"
@@ -177,10 +178,10 @@ def test_glossary_ambiguous_alignment_translates_gaps(links: tuple[tuple[int, in
 
 def test_translate_links_follow_spans_and_gaps() -> None:
     [result] = run_generator(translate_with_rules(["put (%s) down now"], ProtectionRules()), each(upper))
-    assert result == TranslatedText("PUT (%s) DOWN NOW", ((0, 0), (1, 1), (2, 2), (3, 3)))
-    wrong = TranslatedText("jetzt %s setzen", ((0, 0), (1, 0), (2, 2)))
+    assert result == Alternative("PUT (%s) DOWN NOW", alignment=((0, 0), (1, 1), (2, 2), (3, 3)))
+    wrong = Alternative("jetzt %s setzen", alignment=((0, 0), (1, 0), (2, 2)))
     [result] = run_generator(translate_with_rules(["now %s put"], ProtectionRules()), lambda texts: [wrong])
-    assert result.links == ((0, 0), (1, 1), (2, 2))
+    assert result.alignment == ((0, 0), (1, 1), (2, 2))
 
 
 def test_alignment_ignores_links_to_missing_words() -> None:
@@ -189,7 +190,7 @@ def test_alignment_ignores_links_to_missing_words() -> None:
 
 
 def test_run_generator_raises_errors_of_translator() -> None:
-    def broken(texts: list[str]) -> list[TranslatedText]:
+    def broken(texts: list[str]) -> list[Alternative]:
         raise HeedfulError("no engine")
 
     with pytest.raises(HeedfulError, match="no engine"):
@@ -205,12 +206,12 @@ def chaotic(seed: int) -> Translate:
     """Drops, doubles, shuffles and mangles words, with links that mean nothing."""
     source = random.Random(seed)
 
-    def translate(text: str) -> TranslatedText:
+    def translate(text: str) -> Alternative:
         words = [word for word in text.split() for _ in range(source.choice([0, 1, 1, 1, 2]))]
         source.shuffle(words)
         words = [word.replace("%s", "%d") if source.random() < 0.2 else word for word in words]
         links = [(source.randrange(9), source.randrange(9)) for _ in range(source.randrange(9))]
-        return TranslatedText(" ".join(words), tuple(links))
+        return Alternative(" ".join(words), alignment=tuple(links))
 
     return each(translate)
 
@@ -236,13 +237,15 @@ def test_translate_random_texts_keep_spans(texts: list[str], seed: int) -> None:
 def test_translate_identity_changes_nothing(text: str, linked: bool) -> None:
     words = range(len(text.split()))
     links = tuple((word, word) for word in words) if linked else ()
-    assert translated(text, each(lambda part: TranslatedText(part, links)), ProtectionRules(keep=("Acme",))) == text
+    assert (
+        translated(text, each(lambda part: Alternative(part, alignment=links)), ProtectionRules(keep=("Acme",))) == text
+    )
 
 
 @PATIENT
 @given(TEXTS)
 def test_translate_gaps_keep_order(text: str) -> None:
-    result = translated(text, each(lambda part: TranslatedText(part.upper())))
+    result = translated(text, each(lambda part: Alternative(part.upper())))
     order = [word for word in text.split() if word in PROTECTED and word != "Acme"]
     assert [word for word in result.split() if word in order] == order
 
@@ -266,6 +269,6 @@ def test_translate_address_with_much_punctuation_is_fast(end: str) -> None:
 def test_translate_many_placeholders_is_fast(lost: str) -> None:
     text = "word " + " ".join(f"{{{number}}}" for number in range(8_000))
     begun = time.process_time()
-    result = translated(text, each(lambda part: TranslatedText(part.replace(lost, "") if lost else part)))
+    result = translated(text, each(lambda part: Alternative(part.replace(lost, "") if lost else part)))
     assert result == text
     assert time.process_time() - begun < 10

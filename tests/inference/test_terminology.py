@@ -54,7 +54,9 @@ def test_glossary_score_equals_forced_decoding(engine: Translator) -> None:
         search = GenerationConfig.from_settings({"glossary_mode": mode, **SHORT})
         (found,) = engine.translate([text], search, details=True, glossary=GLOSSARY)
         best = found.alternatives[0]
-        [gained] = engine.backend.score([engine._encode_source(text, search)], [[*map(pieces.index, best.tokens)]])
+        [gained] = engine.backend.score(
+            [engine.model_folder.source_ids(text, search.target_language)], [[*map(pieces.index, best.tokens)]]
+        )
         assert best.token_log_probabilities == pytest.approx(gained[: len(best.token_log_probabilities)], abs=2e-3)
         assert best.alignment
 

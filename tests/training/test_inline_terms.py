@@ -212,7 +212,12 @@ def obeyed_inline(engine: Translator, sources: list[str]) -> float:
     search = GenerationConfig(glossary_mode="inline")
     terms = TermSearch(engine.backend, Glossary.from_mapping(NEW_ROLES), search, engine.translate, with_attention=False)
     wanted = [each for each in terms.find_terms(sources) if each.terms]
-    jobs = [terms._add_inline_terms(SearchInput(engine._encode_source(each.text, search), []), each) for each in wanted]
+    jobs = [
+        terms._add_inline_terms(
+            SearchInput(engine.model_folder.source_ids(each.text, search.target_language), []), each
+        )
+        for each in wanted
+    ]
     found = engine.backend.search(jobs, search)
     missing = sum(len(terms.find_missing(each, want)) for each, want in zip(found, wanted, strict=True))
     total = sum(len(each.terms) for each in wanted)

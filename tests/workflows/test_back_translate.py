@@ -49,7 +49,7 @@ def back_translated(model: Path, text: Path, output: Path, **search: object) -> 
 
 
 def translation(source: str, text: str, complete: bool = True) -> Translation:
-    return Translation(source, (Alternative(text, 0, 0, (), ()),), complete=complete)
+    return Translation(source, (Alternative(text, complete=complete),))
 
 
 def test_rejection_reason_by_kind_of_translation(reverse_model: Path) -> None:
