@@ -12,33 +12,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heedful.documents.html import tokenize_html, translate_html
-from heedful.inference.projection import TranslatedText, run_generator
+from heedful.inference.projection import run_generator
+from heedful.inference.translation import Alternative
 from heedful.tokenization.protected_spans import ProtectionRules
 from tests.scaling import check_nearly_linear
 
 SETTINGS = settings(max_examples=80, deadline=None)  # no deadline: the machine may be busy
-Function = Callable[[str], TranslatedText]
+Function = Callable[[str], Alternative]
 
 
-def upper(text: str) -> TranslatedText:
-    return TranslatedText(text.upper(), tuple((word, word) for word in range(len(text.split()))))
+def upper(text: str) -> Alternative:
+    return Alternative(text.upper(), alignment=tuple((word, word) for word in range(len(text.split()))))
 
 
-def reverse(text: str) -> TranslatedText:
+def reverse(text: str) -> Alternative:
     words = text.split()
     links = tuple((word, len(words) - 1 - word) for word in range(len(words)))
-    return TranslatedText(" ".join(reversed(words)), links)
+    return Alternative(" ".join(reversed(words)), alignment=links)
 
 
-def upper_without_alignment(text: str) -> TranslatedText:
-    return TranslatedText(text.upper())
+def upper_without_alignment(text: str) -> Alternative:
+    return Alternative(text.upper())
 
 
-def copy_text(text: str) -> TranslatedText:
-    return TranslatedText(text)
+def copy_text(text: str) -> Alternative:
+    return Alternative(text)
 
 
-def lookup(translations: dict[str, TranslatedText]) -> Function:
+def lookup(translations: dict[str, Alternative]) -> Function:
     return lambda text: translations[text]
 
 
@@ -53,7 +54,7 @@ def list_translated_texts(text: str, function: Function = upper) -> list[list[st
     """The texts of each round of translation."""
     rounds: list[list[str]] = []
 
-    def translate_batch(texts: list[str]) -> list[TranslatedText]:
+    def translate_batch(texts: list[str]) -> list[Alternative]:
         rounds.append(texts)
         return [function(text) for text in texts]
 
@@ -147,26 +148,26 @@ def test_translate_html_code_is_part_of_sentence() -> None:
     source = "Run <code>make all</code> now"
     assert list_translated_texts(source, reverse)[0] == ["Run make all now"]
     assert translate_markup(source, upper_without_alignment) == "RUN <code>make all</code> NOW"
-    translate = lookup({"Run make all now": TranslatedText("Jetzt make all starten")})
+    translate = lookup({"Run make all now": Alternative("Jetzt make all starten")})
     assert translate_markup(source, translate) == "Jetzt <code>make all</code> starten"
 
 
 def test_translate_html_repeated_word_tags_code_only() -> None:
     source = "Use <code>if</code> if needed"
-    translate = lookup({"Use if if needed": TranslatedText("Nimm if wenn nötig")})
+    translate = lookup({"Use if if needed": Alternative("Nimm if wenn nötig")})
     assert translate_markup(source, translate) == "Nimm <code>if</code> wenn nötig"
 
 
 def test_translate_html_reordered_words_keep_tags() -> None:
     source = "<p>the <b>black</b> <i>cat</i>, <a>here</a>.</p>"
     links = ((0, 1), (1, 3), (2, 2), (3, 0))
-    translate = lookup({"the black cat, here.": TranslatedText("ici, le chat noir.", links)})
+    translate = lookup({"the black cat, here.": Alternative("ici, le chat noir.", alignment=links)})
     assert translate_markup(source, translate) == "<p><a>ici</a>, le <i>chat</i> <b>noir</b>.</p>"
 
 
 def test_translate_html_split_alignment_uses_smallest_range() -> None:
     links = ((0, 0), (1, 1), (1, 3), (2, 2))
-    translate = lookup({"I give up": TranslatedText("ich gebe nicht auf jetzt", links)})
+    translate = lookup({"I give up": Alternative("ich gebe nicht auf jetzt", alignment=links)})
     assert translate_markup("I <b>give</b> up", translate) == "ich <b>gebe nicht auf</b> jetzt"
 
 
@@ -177,15 +178,15 @@ def test_translate_html_standalone_tags_follow_previous_word() -> None:
 
 def test_translate_html_crossing_alignment_translates_parts() -> None:
     source = "<b>one two</b> <i>three</i>"
-    crossing = TranslatedText("uno tres dos", ((0, 0), (1, 2), (2, 1)))
-    translations = {"one two three": crossing, "one two": TranslatedText("uno dos"), "three": TranslatedText("tres")}
+    crossing = Alternative("uno tres dos", alignment=((0, 0), (1, 2), (2, 1)))
+    translations = {"one two three": crossing, "one two": Alternative("uno dos"), "three": Alternative("tres")}
     assert translate_markup(source, lookup(translations)) == "<b>uno dos</b> <i>tres</i>"
 
 
 def test_translate_html_without_alignment_translates_parts() -> None:
     assert list_translated_texts("a <b>c</b> d", upper_without_alignment) == [["a c d"], ["a", "c", "d"]]
-    translations = {"I love you": TranslatedText("我爱你", ((0, 0), (1, 0), (2, 0)))}
-    parts = {"I": TranslatedText("我"), "love": TranslatedText("爱"), "you": TranslatedText("你")}
+    translations = {"I love you": Alternative("我爱你", alignment=((0, 0), (1, 0), (2, 0)))}
+    parts = {"I": Alternative("我"), "love": Alternative("爱"), "you": Alternative("你")}
     assert translate_markup("I <b>love</b> you", lookup(translations | parts)) == "我 <b>爱</b> 你"
 
 
@@ -257,13 +258,15 @@ def random_translation(seed: int) -> Function:
     """Shuffles words and returns a partly wrong alignment."""
     rng = random.Random(seed)
 
-    def translate(text: str) -> TranslatedText:
+    def translate(text: str) -> Alternative:
         words = text.split()
         order = list(range(len(words)))
         rng.shuffle(order)
         links = [(order[position], position) for position in range(len(order)) if rng.random() < 0.8]
         links += [(rng.randrange(9), rng.randrange(9)) for _ in range(rng.randrange(3))]
-        return TranslatedText(" ".join(words[position] + "e" * rng.randrange(2) for position in order), tuple(links))
+        return Alternative(
+            " ".join(words[position] + "e" * rng.randrange(2) for position in order), alignment=tuple(links)
+        )
 
     return translate
 
@@ -324,7 +327,7 @@ def test_translate_html_long_and_deep_input_takes_linear_time(unit: str) -> None
 
 def test_translate_html_placeholder_is_never_split() -> None:
     """Punctuation around a word is left out of a tag, but not the braces of a placeholder."""
-    translation = TranslatedText("{name} gras", ((0, 0), (1, 1)))
+    translation = Alternative("{name} gras", alignment=((0, 0), (1, 1)))
     result = run_generator(
         translate_html("<b>bold</b> {name}", ProtectionRules()), lambda texts: [translation] * len(texts)
     )

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from heedful.documents.messages import FormatRules, strip_accelerator, translate_message
 from heedful.documents.xml_segments import tokenize_xml, translate_content
-from heedful.inference.projection import TranslatedText, run_generator
+from heedful.inference.projection import run_generator
+from heedful.inference.translation import Alternative
 from tests.documents.external_tools import run_tool
 
 SETTINGS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -31,17 +32,17 @@ class RandomTranslator:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
 
-    def __call__(self, texts: list[str]) -> list[TranslatedText]:
+    def __call__(self, texts: list[str]) -> list[Alternative]:
         return [self._translate(text) for text in texts]
 
-    def _translate(self, text: str) -> TranslatedText:
+    def _translate(self, text: str) -> Alternative:
         candidates = [*text.split(), *INVENTED]
         words = self.random.choices(candidates, k=self.random.randrange(1, 8))
         if self.random.random() < 0.4:
             words = text.split()
             self.random.shuffle(words)
         links = [(self.random.randrange(9), index) for index in range(len(words))]
-        return TranslatedText(" ".join(words), tuple(links))
+        return Alternative(" ".join(words), alignment=tuple(links))
 
 
 def messages(placeholders: list[str]) -> st.SearchStrategy[str]:
@@ -92,8 +93,8 @@ def test_translate_content_random_output_keeps_elements(parts: list[str], seed: 
 
 
 def test_translate_message_unnumbered_placeholders_keep_order() -> None:
-    def reverse_words(texts: list[str]) -> list[TranslatedText]:
-        return [TranslatedText(" ".join(reversed(text.split()))) for text in texts]
+    def reverse_words(texts: list[str]) -> list[Alternative]:
+        return [Alternative(" ".join(reversed(text.split()))) for text in texts]
 
     rules = FormatRules(flags=("c-format",))
     assert run_generator(translate_message("take %s and %d away", rules), reverse_words) == "take %s and %d away"
@@ -125,9 +126,9 @@ def test_strip_accelerator_by_hand(text: str, plain: str | None) -> None:
 def test_translate_content_protected_mark_keeps_sentence_whole() -> None:
     texts: list[str] = []
 
-    def translate(batch: list[str]) -> list[TranslatedText]:
+    def translate(batch: list[str]) -> list[Alternative]:
         texts.extend(batch)
-        return [TranslatedText(text, tuple((word, word) for word in range(len(text.split())))) for text in batch]
+        return [Alternative(text, alignment=tuple((word, word) for word in range(len(text.split())))) for text in batch]
 
     raw = 'The <mrk mtype="protected">Acme cat</mrk> sleeps'
     assert run_generator(translate_content(raw, FormatRules()), translate) == raw

@@ -33,13 +33,13 @@ class UppercaseTranslator:
         details: bool = False,
         glossary: Glossary | None = None,
     ) -> list[Translation]:
-        return [Translation(text, (_uppercase(text),), complete="endless" not in text) for text in texts]
+        return [Translation(text, (_uppercase(text),)) for text in texts]
 
 
 def _uppercase(text: str) -> Alternative:
     words = tuple(text.upper().split())
     alignment = tuple((index, index) for index in range(len(words)))
-    return Alternative(text.upper(), -1.0, -1.0, words, (), alignment)
+    return Alternative(text.upper(), -1.0, -1.0, words, (), alignment, complete="endless" not in text)
 
 
 def translate_file(source: Path, retranslate: str = "", mark: str = "", languages: str = "") -> Path:

@@ -229,7 +229,7 @@ class FailingTranslator:
     def translate(self, texts, generation_config=None, prefixes=None, *, details=False, glossary=None):  # type: ignore[no-untyped-def]
         if any(self.failing_text in text for text in texts):
             raise RuntimeError("too much")
-        return [Translation(text, (Alternative(text.upper(), 0.0, 0.0, (), ()),)) for text in texts]
+        return [Translation(text, (Alternative(text.upper()),)) for text in texts]
 
 
 def translate_skipping(translator: FailingTranslator) -> list[Translation]:

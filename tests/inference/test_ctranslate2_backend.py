@@ -100,7 +100,7 @@ def test_ctranslate2_prefix_score_and_stream_match_pytorch(pytorch: Translator, 
 def test_ctranslate2_truncation_is_independent_of_batch(ctranslate2: Translator) -> None:
     search = GenerationConfig(beam_size=4, n_best=4, max_length_offset=2)
     texts = ["The dog is tired." * number for number in range(1, 4)] + ["x " * 20, "I am a", "y z " * 8]
-    inputs = [SearchInput(ctranslate2._encode_source(text, search), []) for text in texts]
+    inputs = [SearchInput(ctranslate2.model_folder.source_ids(text, search.target_language), []) for text in texts]
     batched = ctranslate2.backend.search(inputs, search)
     alone = [ctranslate2.backend.search([search_input], search)[0] for search_input in inputs]
     assert not all(hypotheses[0].complete for hypotheses in alone)  # some are truncated

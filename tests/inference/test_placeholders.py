@@ -12,30 +12,31 @@ from hypothesis import strategies as st
 
 from heedful.errors import HeedfulError
 from heedful.inference.placeholders import translate_with_rules
-from heedful.inference.projection import Alignment, TextChunk, TranslatedText, join_chunks, run_generator
+from heedful.inference.projection import Alignment, TextChunk, join_chunks, run_generator
+from heedful.inference.translation import Alternative
 from heedful.tokenization.protected_spans import ProtectionRules, placeholder_ranges
 
 EXAMPLES = settings(max_examples=80, deadline=None)  # the machine may be busy
-Translate = Callable[[list[str]], list[TranslatedText]]
+Translate = Callable[[list[str]], list[Alternative]]
 
 
 def find_placeholders(text: str) -> list[str]:
     return [text[start:end] for start, end in placeholder_ranges(text)]
 
 
-def upper(text: str) -> TranslatedText:
+def upper(text: str) -> Alternative:
     """Every word in capitals, linked to its source."""
-    return TranslatedText(text.upper(), tuple((word, word) for word in range(len(text.split()))))
+    return Alternative(text.upper(), alignment=tuple((word, word) for word in range(len(text.split()))))
 
 
-def reverse(text: str) -> TranslatedText:
+def reverse(text: str) -> Alternative:
     """The words in reverse order."""
     words = text.split()
     links = tuple((word, len(words) - 1 - word) for word in range(len(words)))
-    return TranslatedText(" ".join(reversed(words)), links)
+    return Alternative(" ".join(reversed(words)), alignment=links)
 
 
-def per_text(function: Callable[[str], TranslatedText]) -> Translate:
+def per_text(function: Callable[[str], Alternative]) -> Translate:
     return lambda texts: [function(text) for text in texts]
 
 
@@ -47,10 +48,10 @@ def translate_text(text: str, translate: Translate, rules: ProtectionRules | Non
 class RecordingTranslator:
     """A translator that records its calls."""
 
-    def __init__(self, function: Callable[[str], TranslatedText]) -> None:
+    def __init__(self, function: Callable[[str], Alternative]) -> None:
         self.function, self.rounds = function, list[list[str]]()
 
-    def __call__(self, texts: list[str]) -> list[TranslatedText]:
+    def __call__(self, texts: list[str]) -> list[Alternative]:
         self.rounds.append(texts)
         return [self.function(text) for text in texts]
 
@@ -105,11 +106,11 @@ def test_protection_rules_empty_term_raises(rules: dict[str, object]) -> None:
 
 
 def test_translate_without_spans_takes_one_round() -> None:
-    translate = RecordingTranslator(lambda text: TranslatedText(f" {text} {{x}} ", ((0, 7),)))
+    translate = RecordingTranslator(lambda text: Alternative(f" {text} {{x}} ", alignment=((0, 7),)))
     assert run_generator(translate_with_rules(["a b", "", "12"], ProtectionRules()), translate) == [
-        TranslatedText(" a b {x} ", ((0, 7),)),
-        TranslatedText("  {x} ", ((0, 7),)),
-        TranslatedText(" 12 {x} ", ((0, 7),)),
+        Alternative(" a b {x} ", alignment=((0, 7),)),
+        Alternative("  {x} ", alignment=((0, 7),)),
+        Alternative(" 12 {x} ", alignment=((0, 7),)),
     ]
     assert translate.rounds == [["a b", "", "12"]]
 
@@ -137,39 +138,39 @@ def test_translate_only_spans_calls_no_translator() -> None:
 @pytest.mark.parametrize("wrong", ["", "%s %s", "{name}%s", "%d", "%sx", "%1$s"])
 def test_translate_wrong_placeholder_is_rejected(wrong: str) -> None:
     answers = {"take %s": wrong, "take": "nimm"}
-    assert translate_text("take %s", per_text(lambda text: TranslatedText(answers[text]))) == "nimm %s"
+    assert translate_text("take %s", per_text(lambda text: Alternative(answers[text]))) == "nimm %s"
 
 
 def test_translate_spurious_placeholder_keeps_gap() -> None:
-    assert translate_text("take %s", per_text(lambda text: TranslatedText("%d"))) == "take %s"
+    assert translate_text("take %s", per_text(lambda text: Alternative("%d"))) == "take %s"
 
 
 def test_glossary_source_term_in_translation_is_replaced() -> None:
     rules = ProtectionRules(glossary={"cat": "Katze"})
-    assert translate_text("a Cat.", per_text(lambda text: TranslatedText("eine Cat.")), rules) == "eine Katze."
+    assert translate_text("a Cat.", per_text(lambda text: Alternative("eine Cat.")), rules) == "eine Katze."
 
 
 def test_glossary_aligned_word_is_replaced() -> None:
     rules, answer = (
         ProtectionRules(glossary={"cat": "liebe Katze"}),
-        TranslatedText("le chat, noir", ((0, 0), (1, 2), (2, 1))),
+        Alternative("le chat, noir", alignment=((0, 0), (1, 2), (2, 1))),
     )
     [result] = run_generator(translate_with_rules(["the black cat"], rules), lambda texts: [answer])
-    assert result == TranslatedText("le liebe Katze, noir", ((0, 0), (1, 3), (2, 1), (2, 2)))
+    assert result == Alternative("le liebe Katze, noir", alignment=((0, 0), (1, 3), (2, 1), (2, 2)))
 
 
 def test_glossary_target_term_in_translation_is_accepted() -> None:
-    translate = RecordingTranslator(lambda text: TranslatedText("die Katze"))
+    translate = RecordingTranslator(lambda text: Alternative("die Katze"))
     assert translate_text("the cat", translate, ProtectionRules(glossary={"cat": "Katze"})) == "die Katze"
     assert len(translate.rounds) == 1
 
 
 @pytest.mark.parametrize("links", [(), ((0, 1), (1, 1)), ((1, 0), (1, 2)), ((1, 7),)])
 def test_glossary_ambiguous_alignment_translates_gaps(links: tuple[tuple[int, int], ...]) -> None:
-    answers = {"the cat sleeps": TranslatedText("dort le chat", links), "the": TranslatedText("DIE")}
+    answers = {"the cat sleeps": Alternative("dort le chat", alignment=links), "the": Alternative("DIE")}
     result = translate_text(
         "the cat sleeps",
-        per_text(lambda text: answers.get(text, TranslatedText("schläft"))),
+        per_text(lambda text: answers.get(text, Alternative("schläft"))),
         ProtectionRules(glossary={"cat": "Katze"}),
     )
     assert result == "DIE Katze schläft"
@@ -177,10 +178,10 @@ def test_glossary_ambiguous_alignment_translates_gaps(links: tuple[tuple[int, in
 
 def test_translate_links_follow_spans_and_gaps() -> None:
     [result] = run_generator(translate_with_rules(["put (%s) down now"], ProtectionRules()), per_text(upper))
-    assert result == TranslatedText("PUT (%s) DOWN NOW", ((0, 0), (1, 1), (2, 2), (3, 3)))
-    wrong = TranslatedText("jetzt %s setzen", ((0, 0), (1, 0), (2, 2)))
+    assert result == Alternative("PUT (%s) DOWN NOW", alignment=((0, 0), (1, 1), (2, 2), (3, 3)))
+    wrong = Alternative("jetzt %s setzen", alignment=((0, 0), (1, 0), (2, 2)))
     [result] = run_generator(translate_with_rules(["now %s put"], ProtectionRules()), lambda texts: [wrong])
-    assert result.links == ((0, 0), (1, 1), (2, 2))
+    assert result.alignment == ((0, 0), (1, 1), (2, 2))
 
 
 def test_alignment_ignores_links_to_missing_words() -> None:
@@ -189,7 +190,7 @@ def test_alignment_ignores_links_to_missing_words() -> None:
 
 
 def test_run_generator_raises_errors_of_translator() -> None:
-    def fail(texts: list[str]) -> list[TranslatedText]:
+    def fail(texts: list[str]) -> list[Alternative]:
         raise HeedfulError("no engine")
 
     with pytest.raises(HeedfulError, match="no engine"):
@@ -205,12 +206,12 @@ def random_translator(seed: int) -> Translate:
     """Drops, repeats, shuffles and changes words, with random links."""
     rng = random.Random(seed)
 
-    def translate(text: str) -> TranslatedText:
+    def translate(text: str) -> Alternative:
         words = [word for word in text.split() for _ in range(rng.choice([0, 1, 1, 1, 2]))]
         rng.shuffle(words)
         words = [word.replace("%s", "%d") if rng.random() < 0.2 else word for word in words]
         links = [(rng.randrange(9), rng.randrange(9)) for _ in range(rng.randrange(9))]
-        return TranslatedText(" ".join(words), tuple(links))
+        return Alternative(" ".join(words), alignment=tuple(links))
 
     return per_text(translate)
 
@@ -236,14 +237,15 @@ def test_translate_random_texts_keep_spans(texts: list[str], seed: int) -> None:
 def test_translate_identity_changes_nothing(text: str, linked: bool) -> None:
     links = tuple((word, word) for word in range(len(text.split()))) if linked else ()
     assert (
-        translate_text(text, per_text(lambda gap: TranslatedText(gap, links)), ProtectionRules(keep=("Acme",))) == text
+        translate_text(text, per_text(lambda gap: Alternative(gap, alignment=links)), ProtectionRules(keep=("Acme",)))
+        == text
     )
 
 
 @EXAMPLES
 @given(TEXTS)
 def test_translate_gaps_keep_order(text: str) -> None:
-    result = translate_text(text, per_text(lambda gap: TranslatedText(gap.upper())))
+    result = translate_text(text, per_text(lambda gap: Alternative(gap.upper())))
     placeholders = [word for word in text.split() if word in PROTECTED and word != "Acme"]
     assert [word for word in result.split() if word in placeholders] == placeholders
 
@@ -271,6 +273,6 @@ def test_placeholder_ranges_address_with_much_punctuation_is_linear(end: str) ->
 def test_translate_many_placeholders_is_linear(removed: str) -> None:
     text = "word " + " ".join(f"{{{number}}}" for number in range(16_000))
     start_time = time.process_time()
-    result = translate_text(text, per_text(lambda gap: TranslatedText(gap.replace(removed, "") if removed else gap)))
+    result = translate_text(text, per_text(lambda gap: Alternative(gap.replace(removed, "") if removed else gap)))
     assert result == text
     assert time.process_time() - start_time < MAX_CPU_SECONDS

@@ -57,7 +57,7 @@ def test_glossary_score_equals_forced_decoding(engine: Translator) -> None:
         (translation,) = engine.translate([text], search, details=True, glossary=GLOSSARY)
         best = translation.alternatives[0]
         [log_probabilities] = engine.backend.score(
-            [engine._encode_source(text, search)], [[*map(vocabulary.index, best.tokens)]]
+            [engine.model_folder.source_ids(text, search.target_language)], [[*map(vocabulary.index, best.tokens)]]
         )
         assert best.token_log_probabilities == pytest.approx(
             log_probabilities[: len(best.token_log_probabilities)], abs=2e-3

@@ -29,38 +29,36 @@ class FakeTranslator:
         )
         self.model_folder.for_language = lambda target, source: self.model_folder
 
-    def split_segments(self, text: str) -> list[TextSegment]:
-        return split_sentences(text) if text.strip() else [TextSegment("", text)]
-
-    def count_tokens(self, segment: str, generation_config: GenerationConfig) -> int:
-        return len(segment.split()) + 1
+    def split_segments(self, text: str, target_language: str = "") -> list[TextSegment]:
+        segments = split_sentences(text) if text.strip() else [TextSegment("", text)]
+        return [add_ids(segment) for segment in segments]
 
     def translate_segments(
         self,
-        segments: Sequence[str],
+        segments: Sequence[TextSegment],
         generation_config: GenerationConfig,
         prefixes: Sequence[str],
         *,
         details: bool = False,
         glossary: Glossary | None = None,
     ) -> list[Translation]:
-        self.batches.append(list(segments))
+        texts = [segment.text for segment in segments]
+        self.batches.append(texts)
         self.generation_configs.append(generation_config)
         time.sleep(self.seconds)
         assert self.gate.wait(SECONDS)
-        if any("poison" in text for text in segments):
+        if any("poison" in text for text in texts):
             raise ZeroDivisionError("poison")
         return [
             Translation(
                 text,
                 tuple(_new_alternative(text, rank) for rank in range(generation_config.n_best)),
-                complete="endless" not in text,
             )
-            for text in segments
+            for text in texts
         ]
 
-    def stream(self, text: str, generation_config: GenerationConfig | None = None, prefix: str = "") -> Iterator[str]:
-        for word in text.split(" "):
+    def stream_segment(self, segment: TextSegment, generation_config: GenerationConfig, prefix: str) -> Iterator[str]:
+        for word in segment.text.split(" "):
             assert self.gate.wait(SECONDS)
             time.sleep(self.seconds)
             if word == "poison":
@@ -71,7 +69,7 @@ class FakeTranslator:
         self, text: str, prefix: str = "", generation_config: GenerationConfig | None = None, count: int = 8
     ) -> list[TokenAlternative]:
         translations = self.translate_segments(
-            [text] * count, generation_config or GenerationConfig(), [prefix] * count
+            [TextSegment(text, "")] * count, generation_config or GenerationConfig(), [prefix] * count
         )
         return [
             TokenAlternative(token_id, "▁" + text.upper(), 1 / (token_id + 2), text.upper(), translation)
@@ -79,8 +77,16 @@ class FakeTranslator:
         ]
 
 
+def add_ids(segment: TextSegment) -> TextSegment:
+    """The segment with one token per word."""
+    return segment._replace(ids=tuple(range(len(segment.text.split()))))
+
+
 def _new_alternative(text: str, rank: int) -> Alternative:
     tokens = tuple(text.upper().split())
     scores = tuple([-1.0 - rank] * (len(tokens) + 1))
     links = tuple((index, index) for index in range(len(tokens)))
-    return Alternative(text.upper() + "'" * rank, -1.0 - rank, sum(scores), tokens, scores, links, len(scores))
+    complete = "endless" not in text
+    return Alternative(
+        text.upper() + "'" * rank, -1.0 - rank, sum(scores), tokens, scores, links, len(scores), complete
+    )

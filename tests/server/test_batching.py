@@ -1,7 +1,7 @@
 """The request queue of a model: batches, fairness, limits, duplicates, deadlines, failures."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from heedful.server.api_errors import APIError
 from heedful.server.batching import Admission, Batcher
 from heedful.server.config import ServerConfig
 from heedful.tokenization.sentence_splitter import TextSegment
-from tests.server.fake_translators import FakeTranslator
+from tests.server.fake_translators import FakeTranslator, add_ids
 from tests.server.server_process import SECONDS
 
 GREEDY = GenerationConfig(beam_size=1)
@@ -40,10 +40,14 @@ def get_texts(translations: list[Translation]) -> list[str]:
     return [translation.text for translation in translations]
 
 
+async def translate(batcher: Batcher, texts: Sequence[str], *args: Any, **options: Any) -> list[Translation]:
+    return await batcher.translate([add_ids(TextSegment(text, "")) for text in texts], *args, **options)
+
+
 async def block_worker(batcher: Batcher, engine: FakeTranslator) -> "asyncio.Task[Any]":
     """Let the only worker start a batch that lasts until the gate is opened."""
     engine.gate.clear()
-    task = asyncio.create_task(batcher.translate(["blocking"]))
+    task = asyncio.create_task(translate(batcher, ["blocking"]))
     while not engine.batches:
         await asyncio.sleep(0.001)
     return task
@@ -52,7 +56,7 @@ async def block_worker(batcher: Batcher, engine: FakeTranslator) -> "asyncio.Tas
 def test_translate_concurrent_requests_share_one_batch() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         first = await block_worker(batcher, engine)
-        tasks = [asyncio.create_task(batcher.translate([f"sentence {i}"])) for i in range(50)]
+        tasks = [asyncio.create_task(translate(batcher, [f"sentence {i}"])) for i in range(50)]
         await asyncio.sleep(0)
         engine.gate.set()
         await first
@@ -66,8 +70,8 @@ def test_translate_concurrent_requests_share_one_batch() -> None:
 
 def test_translate_idle_model_waits_only_for_window() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
-        await batcher.translate(["one"])
-        await batcher.translate(["two"])
+        await translate(batcher, ["one"])
+        await translate(batcher, ["two"])
         assert engine.batches == [["one"], ["two"]]
 
     run_with_batcher(scenario, batch_window_ms=1)
@@ -75,12 +79,12 @@ def test_translate_idle_model_waits_only_for_window() -> None:
 
 def test_translate_full_batch_starts_without_waiting() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
-        full = asyncio.create_task(batcher.translate([f"word {i}" for i in range(4)]))  # 3 tokens each
+        full = asyncio.create_task(translate(batcher, [f"word {i}" for i in range(4)]))  # 3 tokens each
         await asyncio.sleep(0)
         assert batcher._timer is None
         assert batcher.waiting_tokens == 0  # with the worker, before any time has passed
         await full
-        less = asyncio.create_task(batcher.translate([f"other {i}" for i in range(3)]))
+        less = asyncio.create_task(translate(batcher, [f"other {i}" for i in range(3)]))
         await asyncio.sleep(0)
         assert batcher._timer is not None
         assert batcher.waiting_tokens == 9
@@ -95,7 +99,7 @@ def test_batch_mixed_lengths_fits_budget_and_groups_similar() -> None:
         first = await block_worker(batcher, engine)
         short, long = [f"a{i}" for i in range(8)], [f"b{i} " + "word " * 14 for i in range(8)]
         mixed = [text for pair in zip(short, long, strict=True) for text in pair]
-        tasks = asyncio.gather(*(batcher.translate([text]) for text in mixed))
+        tasks = asyncio.gather(*(translate(batcher, [text]) for text in mixed))
         while batcher.waiting_tokens < 8 * 2 + 8 * 16:
             await asyncio.sleep(0.001)
         engine.gate.set()
@@ -115,7 +119,7 @@ def test_batch_different_settings_are_separate() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         first = await block_worker(batcher, engine)
         tasks = [
-            asyncio.create_task(batcher.translate([text], config))
+            asyncio.create_task(translate(batcher, [text], config))
             for text, config in (("one", GREEDY), ("two", None), ("three", GREEDY))
         ]
         await asyncio.sleep(0)
@@ -130,7 +134,7 @@ def test_batch_different_details_are_separate() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         first = await block_worker(batcher, engine)
         tasks = [
-            asyncio.create_task(batcher.translate([text], details=details))
+            asyncio.create_task(translate(batcher, [text], details=details))
             for text, details in (("one", True), ("two", False), ("three", True))
         ]
         await asyncio.sleep(0)
@@ -143,21 +147,21 @@ def test_batch_different_details_are_separate() -> None:
 
 def test_admission_cached_or_shared_segment_not_granted() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
-        await batcher.translate(["known"])
+        await translate(batcher, ["known"])
         engine.batches.clear()
         first = await block_worker(batcher, engine)
-        waiting = asyncio.create_task(batcher.translate(["a b c d e f g"]))  # 8 tokens
+        waiting = asyncio.create_task(translate(batcher, ["a b c d e f g"]))  # 8 tokens
         await asyncio.sleep(0)
         admission = Admission()
-        await batcher.translate(["known"], admission=admission)
+        await translate(batcher, ["known"], admission=admission)
         assert not admission.granted
-        shared = asyncio.create_task(batcher.translate(["a b c d e f g"], admission=admission))
+        shared = asyncio.create_task(translate(batcher, ["a b c d e f g"], admission=admission))
         await asyncio.sleep(0)
         assert not admission.granted
         with pytest.raises(APIError):
-            await batcher.translate(["h i"], admission=admission)
+            await translate(batcher, ["h i"], admission=admission)
         assert not admission.granted
-        small = asyncio.create_task(batcher.translate(["h"], admission=admission))
+        small = asyncio.create_task(translate(batcher, ["h"], admission=admission))
         await asyncio.sleep(0)
         assert admission.granted
         engine.gate.set()
@@ -169,14 +173,14 @@ def test_admission_cached_or_shared_segment_not_granted() -> None:
 def test_queue_full_rejects_with_503() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         first = await block_worker(batcher, engine)
-        waiting = asyncio.create_task(batcher.translate(["a b c d e f g"]))  # 8 tokens
+        waiting = asyncio.create_task(translate(batcher, ["a b c d e f g"]))  # 8 tokens
         await asyncio.sleep(0)
         with pytest.raises(APIError) as error:
-            await batcher.translate(["h i"])
+            await translate(batcher, ["h i"])
         assert error.value.status == 503
         assert error.value.retry_after == 1
         assert batcher.waiting_tokens == 8
-        admitted = asyncio.create_task(batcher.translate(["h i"], admission=Admission(True)))
+        admitted = asyncio.create_task(translate(batcher, ["h i"], admission=Admission(True)))
         await asyncio.sleep(0)
         engine.gate.set()
         await first
@@ -190,7 +194,7 @@ def test_queue_full_rejects_with_503() -> None:
 def test_queue_oversized_text_rejects_with_413() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         with pytest.raises(APIError) as error:
-            await batcher.translate(["word " * 20])
+            await translate(batcher, ["word " * 20])
         assert error.value.status == 413
 
     run_with_batcher(scenario, max_queue_tokens=10)
@@ -198,14 +202,14 @@ def test_queue_oversized_text_rejects_with_413() -> None:
 
 def test_translate_duplicates_run_once() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
-        results = await asyncio.gather(*(batcher.translate(["same", "same"]) for _ in range(5)))
+        results = await asyncio.gather(*(translate(batcher, ["same", "same"]) for _ in range(5)))
         assert [get_texts(translations) for translations in results] == [["SAME", "SAME"]] * 5
         assert engine.batches == [["same"]]
         assert batcher.metrics.duplicates == 9
-        await batcher.translate(["same"])
+        await translate(batcher, ["same"])
         assert batcher.metrics.cached == 1
-        await batcher.translate(["same"], GREEDY)  # other settings are not shared
-        await batcher.translate(["same"], GREEDY, ["prefix"])
+        await translate(batcher, ["same"], GREEDY)  # other settings are not shared
+        await translate(batcher, ["same"], GREEDY, ["prefix"])
         assert len(engine.batches) == 3
 
     run_with_batcher(scenario)
@@ -214,7 +218,7 @@ def test_translate_duplicates_run_once() -> None:
 def test_cache_full_evicts_least_recently_used() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         for text in ("one", "two", "one", "three", "two"):
-            await batcher.translate([text])
+            await translate(batcher, [text])
         assert engine.batches == [["one"], ["two"], ["three"], ["two"]]
         assert len(batcher._cache) == 2
 
@@ -224,10 +228,10 @@ def test_cache_full_evicts_least_recently_used() -> None:
 def test_queue_long_request_does_not_delay_short_ones() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         engine.gate.clear()
-        long = asyncio.create_task(batcher.translate([f"long sentence {i}" for i in range(400)]))
+        long = asyncio.create_task(translate(batcher, [f"long sentence {i}" for i in range(400)]))
         while not engine.batches:
             await asyncio.sleep(0.001)
-        short = asyncio.gather(*(batcher.translate([f"short sentence {i}"]) for i in range(3)))
+        short = asyncio.gather(*(translate(batcher, [f"short sentence {i}"]) for i in range(3)))
         await asyncio.sleep(0)
         engine.gate.set()
         assert len(await short) == 3
@@ -243,7 +247,7 @@ def test_queue_deadline_passed_drops_segment() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         first = await block_worker(batcher, engine)
         with pytest.raises(APIError) as error:
-            await batcher.translate(["too late"], deadline=asyncio.get_running_loop().time() + 0.02)
+            await translate(batcher, ["too late"], deadline=asyncio.get_running_loop().time() + 0.02)
         assert error.value.status == 503
         assert batcher.waiting_tokens == 0
         engine.gate.set()
@@ -257,9 +261,9 @@ def test_queue_deadline_passed_drops_segment() -> None:
 def test_queue_cancelled_request_drops_unshared_segments() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         first = await block_worker(batcher, engine)
-        cancelled = asyncio.create_task(batcher.translate(["mine alone", "shared"]))
+        cancelled = asyncio.create_task(translate(batcher, ["mine alone", "shared"]))
         await asyncio.sleep(0)
-        remaining = asyncio.create_task(batcher.translate(["shared"]))
+        remaining = asyncio.create_task(translate(batcher, ["shared"]))
         await asyncio.sleep(0)
         cancelled.cancel()
         await asyncio.gather(cancelled, return_exceptions=True)
@@ -277,7 +281,7 @@ def test_translate_cancelled_while_running_frees_worker() -> None:
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         engine.gate.set()
-        assert get_texts(await batcher.translate(["after"])) == ["AFTER"]
+        assert get_texts(await translate(batcher, ["after"])) == ["AFTER"]
 
     run_with_batcher(scenario)
 
@@ -285,7 +289,7 @@ def test_translate_cancelled_while_running_frees_worker() -> None:
 def test_batch_failing_segment_fails_alone() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         results = await asyncio.gather(
-            *(batcher.translate([text]) for text in ("good", "poison", "fine")), return_exceptions=True
+            *(translate(batcher, [text]) for text in ("good", "poison", "fine")), return_exceptions=True
         )
         good, bad, fine = results
         assert isinstance(good, list)
@@ -295,7 +299,7 @@ def test_batch_failing_segment_fails_alone() -> None:
         assert isinstance(bad, APIError)
         assert bad.status == 500
         assert "poison" not in bad.message
-        assert get_texts(await batcher.translate(["later"])) == ["LATER"]
+        assert get_texts(await translate(batcher, ["later"])) == ["LATER"]
         assert batcher.metrics.failures == 1
 
     run_with_batcher(scenario)
@@ -305,7 +309,7 @@ def test_drain_finishes_accepted_requests() -> None:
     async def run() -> None:
         engine = FakeTranslator(0.02)
         batcher = Batcher(engine, ServerConfig(workers=1, max_batch_tokens=4))
-        tasks = [asyncio.create_task(batcher.translate([f"text {i}"])) for i in range(6)]
+        tasks = [asyncio.create_task(translate(batcher, [f"text {i}"])) for i in range(6)]
         await asyncio.sleep(0)
         await asyncio.wait_for(batcher.drain(), SECONDS)
         assert [get_texts(await task) for task in tasks] == [[f"TEXT {i}"] for i in range(6)]
@@ -316,7 +320,7 @@ def test_drain_finishes_accepted_requests() -> None:
 def test_workers_run_batches_in_parallel() -> None:
     async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
         engine.gate.clear()
-        task = asyncio.create_task(batcher.translate([f"text {i}" for i in range(4)]))
+        task = asyncio.create_task(translate(batcher, [f"text {i}" for i in range(4)]))
         while len(engine.batches) < 4:  # all four run at the same time; in sequence, the first would block the others
             await asyncio.sleep(0.01)
         engine.gate.set()
@@ -326,7 +330,7 @@ def test_workers_run_batches_in_parallel() -> None:
 
 
 class TestStream:
-    SEGMENTS = (TextSegment("one two", "\n"), TextSegment("three", ""))
+    SEGMENTS = (add_ids(TextSegment("one two", "\n")), add_ids(TextSegment("three", "")))
 
     def test_stream_chunks_join_to_text(self) -> None:
         async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
@@ -337,9 +341,9 @@ class TestStream:
 
     def test_stream_and_batches_take_turns(self) -> None:
         async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
-            stream = batcher.stream([TextSegment("one two", "\n")] * 200, GREEDY)
+            stream = batcher.stream([add_ids(TextSegment("one two", "\n"))] * 200, GREEDY)
             assert await anext(stream) == "ONE "
-            other = asyncio.create_task(batcher.translate(["other"]))
+            other = asyncio.create_task(translate(batcher, ["other"]))
             rest = [(chunk, other.done()) async for chunk in stream]
             assert other.done()  # between two segments, not after the last
             assert not rest[0][1]
@@ -349,10 +353,10 @@ class TestStream:
 
     def test_stream_closed_frees_worker(self) -> None:
         async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
-            stream = batcher.stream([TextSegment("word " * 1000, "")], GREEDY)
+            stream = batcher.stream([add_ids(TextSegment("word " * 1000, ""))], GREEDY)
             assert await anext(stream) == "WORD "
             await stream.aclose()
-            assert get_texts(await batcher.translate(["other"])) == ["OTHER"]
+            assert get_texts(await translate(batcher, ["other"])) == ["OTHER"]
 
         run_with_batcher(scenario, seconds=0.001)
 
@@ -360,7 +364,7 @@ class TestStream:
         async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
             stream = batcher.stream(self.SEGMENTS, GREEDY)
             assert await anext(stream) == "ONE "
-            assert get_texts(await batcher.translate(["other"])) == ["OTHER"]
+            assert get_texts(await translate(batcher, ["other"])) == ["OTHER"]
             assert [chunk async for chunk in stream] == ["TWO ", "\n", "THREE ", ""]
 
         run_with_batcher(scenario)
@@ -369,9 +373,9 @@ class TestStream:
         async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
             loop = asyncio.get_running_loop()
             deadline = loop.time() + 2
-            stream = batcher.stream([TextSegment("word " * 20_000, "")], GREEDY, deadline=deadline)
+            stream = batcher.stream([add_ids(TextSegment("word " * 20_000, ""))], GREEDY, deadline=deadline)
             assert await anext(stream) == "WORD "
-            assert get_texts(await batcher.translate(["other"])) == ["OTHER"]  # the worker is free again
+            assert get_texts(await translate(batcher, ["other"])) == ["OTHER"]  # the worker is free again
             assert loop.time() >= deadline
             with pytest.raises(APIError, match="too long"):
                 _ = [chunk async for chunk in stream]
@@ -387,18 +391,18 @@ class TestStream:
     def test_stream_failure_or_full_queue_raises(self) -> None:
         async def scenario(batcher: Batcher, engine: FakeTranslator) -> None:
             with pytest.raises(APIError) as error:
-                _ = [chunk async for chunk in batcher.stream([TextSegment("a poison", "")], GREEDY)]
+                _ = [chunk async for chunk in batcher.stream([add_ids(TextSegment("a poison", ""))], GREEDY)]
             assert error.value.status == 500
             first = await block_worker(batcher, engine)
-            waiting = asyncio.create_task(batcher.translate(["a b c d e f g"]))
+            waiting = asyncio.create_task(translate(batcher, ["a b c d e f g"]))
             await asyncio.sleep(0)
             for segment, status in (("h i", 503), ("h i " * 9, 413)):
                 with pytest.raises(APIError) as error:
-                    await anext(batcher.stream([TextSegment(segment, "")], GREEDY))
+                    await anext(batcher.stream([add_ids(TextSegment(segment, ""))], GREEDY))
                 assert error.value.status == status
             late = asyncio.get_running_loop().time() + 0.01
             with pytest.raises(APIError):
-                await anext(batcher.stream([TextSegment("h", "")], GREEDY, deadline=late))
+                await anext(batcher.stream([add_ids(TextSegment("h", ""))], GREEDY, deadline=late))
             engine.gate.set()
             await asyncio.gather(first, waiting)
 

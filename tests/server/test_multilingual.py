@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,8 @@ from heedful.errors import HeedfulError
 from heedful.inference.translator import Translator
 from heedful.server.config import ServerConfig
 from heedful.server.model_registry import ModelRegistry, load_registry
+from heedful.tokenization.special_tokens import add_tags
+from heedful.tokenization.tokenizer import Tokenizer
 from tests.multilingual_models import LEARNED, SENTENCE, imported, new_model_folder
 from tests.server.server_process import RunningServer, ask, serve_registry
 
@@ -62,6 +65,24 @@ def test_stream_uses_requested_language(server: RunningServer) -> None:
     assert final_event["text"] == "".join(
         Translator.with_pytorch(new_model_folder().for_language("de")).stream(SENTENCE)
     )
+
+
+@pytest.mark.parametrize("options", [{}, {"alignments": True, "n_best": 2}, {"stream": True}])
+def test_text_is_tokenized_once(
+    server: RunningServer, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Splitting, counting in the queue and search use the same tokens."""
+    encoded: list[str] = []
+    encode = Tokenizer.encode
+
+    def record(tokenizer: Tokenizer, text: str) -> list[int]:
+        encoded.append(text)
+        return encode(tokenizer, text)
+
+    monkeypatch.setattr(Tokenizer, "encode", record)
+    request_body = {"text": "The dog sleeps. A cat!\nA bird.", "source": "en", "target": "de", **options}
+    assert ask(server.address, "/api/translate", request_body).status == 200
+    assert encoded == [add_tags(sentence, "de") for sentence in ("The dog sleeps.", "A cat!", "A bird.")]
 
 
 def test_detect_considers_source_languages(server: RunningServer) -> None:

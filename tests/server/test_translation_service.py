@@ -12,7 +12,7 @@ import pytest
 from heedful.data.word_alignment import WordLink
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
-from heedful.inference.projection import TranslatedText, TranslationGenerator, combine_generators, run_generator
+from heedful.inference.projection import TranslationGenerator, combine_generators, run_generator
 from heedful.inference.translation import Alternative, Translation
 from heedful.inference.translator import join_translations
 from heedful.server.api_errors import APIError
@@ -35,6 +35,16 @@ def new_registry(*pairs: tuple[str, str]) -> ModelRegistry:
 
 
 class TestRegistry:
+    def test_split_segments_invalid_text_is_a_client_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def split(text: str, target_language: str) -> list[TextSegment]:
+            raise HeedfulError("invalid dependency heads")
+
+        direction = new_registry(("en", "fr")).find_direction("en", "fr")
+        monkeypatch.setattr(direction.batcher.translator, "split_segments", split)
+        with pytest.raises(APIError, match="invalid dependency heads") as raised:
+            direction.split_segments("A text\t7")
+        assert raised.value.status == 400
+
     def test_registry_finds_directions(self) -> None:
         result = new_registry(("en", "fr"), ("en", "de"), ("de", "en"), ("en", "pt-BR"))
         assert result.source_languages == ["de", "en"]
@@ -222,9 +232,9 @@ def test_combine_generators_shares_rounds() -> None:
             text_so_far += "".join(response.text for response in (yield texts))
         return text_so_far
 
-    def translate(texts: list[str]) -> list[TranslatedText]:
+    def translate(texts: list[str]) -> list[Alternative]:
         batches.append(texts)
-        return [TranslatedText(text.upper()) for text in texts]
+        return [Alternative(text.upper()) for text in texts]
 
     generators: list[Any] = [generate(["a"], ["b", "c"]), generate(), generate(["d"]), generate([], ["e"], ["f"])]
     assert run_generator(combine_generators(generators), translate) == ["ABC", "", "D", "EF"]

@@ -46,7 +46,7 @@ def run_back_translation(model: Path, text: Path, output: Path, **search: object
 
 
 def new_translation(source: str, text: str, complete: bool = True) -> Translation:
-    return Translation(source, (Alternative(text, 0, 0, (), ()),), complete=complete)
+    return Translation(source, (Alternative(text, complete=complete),))
 
 
 def test_rejection_reason_by_kind_of_translation(reverse_model: Path) -> None:

@@ -8,7 +8,8 @@ from typing import BinaryIO, Literal, Protocol, TypeVar
 from heedful.data.glossary import Glossary
 from heedful.generation.config import GenerationConfig
 from heedful.inference.bulk import translate_lines
-from heedful.inference.projection import TranslatedText, TranslationGenerator, combine_generators, run_generator
+from heedful.inference.projection import TranslationGenerator, combine_generators, run_generator
+from heedful.inference.translation import Alternative
 from heedful.inference.translator import Translator
 from heedful.progress import ProgressTask, format_count
 from heedful.tokenization.languages import to_two_letter_code
@@ -95,7 +96,7 @@ class CachingTranslator:
         self.translator, self.generation_config = translator, generation_config
         self.task, self.glossary = task, glossary
         self.incomplete_count = 0
-        self._cache: dict[tuple[bool, str], TranslatedText] = {}
+        self._cache: dict[tuple[bool, str], Alternative] = {}
 
     def translate(
         self, generators: Sequence[TranslationGenerator[ResultT]], *, with_alignment: bool = False
@@ -109,7 +110,7 @@ class CachingTranslator:
             if self.task and amount:
                 self.task.advance(amount)
 
-        def translate_batch(texts: Sequence[str]) -> list[TranslatedText]:
+        def translate_batch(texts: Sequence[str]) -> list[Alternative]:
             if len(self._cache) > _MAX_CACHE_SIZE:
                 self._cache.clear()
             new_texts = [text for text in dict.fromkeys(texts) if (with_alignment, text) not in self._cache]
@@ -124,7 +125,9 @@ class CachingTranslator:
             for text, translation in zip(new_texts, translations, strict=True):
                 best = translation.alternatives[0]
                 clean_text = _INVALID_CHARACTERS.sub(" ", best.text).strip()
-                self._cache[with_alignment, text] = TranslatedText(clean_text, best.alignment, translation.complete)
+                self._cache[with_alignment, text] = Alternative(
+                    clean_text, alignment=best.alignment, complete=best.complete
+                )
                 self.incomplete_count += not translation.complete
                 advance(min(1, remaining_units))
             return [self._cache[with_alignment, text] for text in texts]

@@ -18,7 +18,8 @@ from heedful.documents.inline_tags import (
     split_whitespace,
     translate_runs,
 )
-from heedful.inference.projection import TranslatedText, TranslationGenerator
+from heedful.inference.projection import TranslationGenerator
+from heedful.inference.translation import Alternative
 from heedful.tokenization.protected_spans import ProtectionRules
 
 
@@ -112,20 +113,20 @@ def _iter_tokens(html: str) -> Iterator[MarkupToken]:
 
 def translate_html(
     html: str, rules: ProtectionRules, ignored_tags: Set[str] = frozenset()
-) -> TranslationGenerator[TranslatedText]:
+) -> TranslationGenerator[Alternative]:
     """Translate the text of HTML; at most four rounds.
 
     Attributes, comments, scripts, <pre>, <code> and the like, translate="no", class "notranslate" and the elements
     of ``ignored_tags`` (in lowercase) are copied.
 
     >>> from heedful.inference.projection import run_generator
-    >>> def french(texts: list[str]) -> list[TranslatedText]:
-    ...     return [TranslatedText("le chat noir", ((0, 0), (1, 2), (2, 1))) for _ in texts]
+    >>> def french(texts: list[str]) -> list[Alternative]:
+    ...     return [Alternative("le chat noir", alignment=((0, 0), (1, 2), (2, 1))) for _ in texts]
     >>> run_generator(translate_html("<p>the <b>black</b> cat<br></p>", ProtectionRules()), french).text
     '<p>le chat <b>noir</b><br></p>'
     """
     runs = yield from translate_runs(_split_blocks(html, ignored_tags), rules)
-    return TranslatedText("".join(run.raw for run in runs), complete=all(run.complete for run in runs))
+    return Alternative("".join(run.raw for run in runs), complete=all(run.complete for run in runs))
 
 
 def _split_blocks(html: str, ignored_tags: Set[str]) -> Iterator[list[InlineItem]]:

@@ -357,10 +357,10 @@ def translate_runs(
             new_raw = item.raw
             if item.kind == "text" and has_letters(item.text):
                 lead, core, tail = split_whitespace(item.text)
-                translated_text, _, complete = next(part_translations)
-                run.complete &= complete
-                if translated_text.strip() not in ("", core):
-                    new_raw = escape_text(lead + translated_text.strip() + tail)
+                part = next(part_translations)
+                run.complete &= part.complete
+                if part.text.strip() not in ("", core):
+                    new_raw = escape_text(lead + part.text.strip() + tail)
             result.append(new_raw)
         run.result = "".join(result)
     return runs

@@ -187,9 +187,10 @@ def has_tags(text: str) -> bool:
 def translate_message(text: str, rules: FormatRules) -> TranslationGenerator[str | None]:
     """Translate a message of a program; None if there is no valid translation.
 
-    >>> from heedful.inference.projection import TranslatedText, run_generator
-    >>> def shout(texts: list[str]) -> list[TranslatedText]:
-    ...     return [TranslatedText(text.upper()) for text in texts]
+    >>> from heedful.inference.projection import run_generator
+    >>> from heedful.inference.translation import Alternative
+    >>> def shout(texts: list[str]) -> list[Alternative]:
+    ...     return [Alternative(text.upper()) for text in texts]
     >>> run_generator(translate_message("_Open %s\\n  -a    all files\\n", FormatRules()), shout)
     '_OPEN %s\\n  -a    ALL FILES\\n'
     >>> run_generator(translate_message("_Open a file", FormatRules()), shout)

@@ -87,9 +87,10 @@ def translate_content(raw: str, rules: FormatRules, *, preserve: bool = False) -
 
     Without ``preserve``, indented lines belong to the layout of the file, not to the text.
 
-    >>> from heedful.inference.projection import TranslatedText, run_generator
-    >>> def french(texts: list[str]) -> list[TranslatedText]:
-    ...     return [TranslatedText("le chat noir", ((0, 0), (1, 2), (2, 1))) for _ in texts]
+    >>> from heedful.inference.projection import run_generator
+    >>> from heedful.inference.translation import Alternative
+    >>> def french(texts: list[str]) -> list[Alternative]:
+    ...     return [Alternative("le chat noir", alignment=((0, 0), (1, 2), (2, 1))) for _ in texts]
     >>> run_generator(translate_content('the <g id="1">black</g> cat<x id="2"/>', FormatRules()), french)
     'le chat <g id="1">noir</g><x id="2"/>'
     """

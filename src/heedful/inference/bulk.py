@@ -349,8 +349,8 @@ def _translate_or_skip(translate: Callable[[list[str]], list[Translation]], text
     except HeedfulError:
         raise
     except Exception as error:
-        empty = Alternative("", 0.0, 0.0, (), ())
-        return Translation(text, (empty,), segments=0, complete=False, error=f"{type(error).__name__}: {error}")
+        empty = Alternative("", complete=False)
+        return Translation(text, (empty,), segments=0, error=f"{type(error).__name__}: {error}")
 
 
 def _translate_concurrently(
@@ -413,7 +413,7 @@ def write_translations(
             statistics.failed += 1
             statistics.first_failure = statistics.first_failure or f"line {number:,}: {translation.error}"
         else:
-            statistics.incomplete += not translation.complete
+            statistics.incomplete += not translation.alternatives[0].complete
             statistics.missing_terms += bool(translation.missing_terms)
 
 

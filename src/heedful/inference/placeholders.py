@@ -13,13 +13,13 @@ from heedful.inference.projection import (
     Alignment,
     ProjectedTranslation,
     TextChunk,
-    TranslatedText,
     TranslationGenerator,
     chain_links,
     join_chunks,
     word_ranges,
     words_in_range,
 )
+from heedful.inference.translation import Alternative
 from heedful.tokenization.normalization import has_letters, is_word_character
 from heedful.tokenization.protected_spans import (
     ProtectedSpan,
@@ -39,17 +39,17 @@ class ProtectedText(NamedTuple):
     spans: Sequence[ProtectedSpan]
 
 
-def translate_with_rules(texts: Sequence[str], rules: ProtectionRules) -> TranslationGenerator[list[TranslatedText]]:
+def translate_with_rules(texts: Sequence[str], rules: ProtectionRules) -> TranslationGenerator[list[Alternative]]:
     """Translate texts, preserving the spans that the rules protect.
 
     >>> from heedful.inference.projection import run_generator
-    >>> def forgetful(texts: list[str]) -> list[TranslatedText]:
-    ...     return [TranslatedText(text.replace("%s", "").upper()) for text in texts]
-    >>> run_generator(translate_with_rules(["Hello, %s! Welcome."], ProtectionRules()), forgetful)
-    [TranslatedText(text='HELLO, %s! WELCOME.', links=(), complete=True)]
+    >>> def forgetful(texts: list[str]) -> list[Alternative]:
+    ...     return [Alternative(text.replace("%s", "").upper()) for text in texts]
+    >>> run_generator(translate_with_rules(["Hello, %s! Welcome."], ProtectionRules()), forgetful)[0].text
+    'HELLO, %s! WELCOME.'
     """
     projected = yield from translate_with_spans([ProtectedText(text, rules.find_spans(text)) for text in texts], rules)
-    return [TranslatedText(result.text, result.links, result.complete) for result in projected]
+    return [Alternative(result.text, alignment=result.links, complete=result.complete) for result in projected]
 
 
 def translate_with_spans(
@@ -70,7 +70,9 @@ def translate_with_spans(
             source = sources[index]
             if not source.spans:
                 if not rules.has_spurious_placeholder(translation.text):
-                    results[index] = ProjectedTranslation(translation.text, translation.links, (), translation.complete)
+                    results[index] = ProjectedTranslation(
+                        translation.text, translation.alignment, (), translation.complete
+                    )
             elif (ranges := _SpanLocator(source, translation).locate(rules)) is not None:
                 results[index] = _substitute_spans(source, translation, ranges)
     rejected = [index for index in pending if results[index] is None]
@@ -113,7 +115,7 @@ def _find_gaps(source: ProtectedText) -> list[_Gap]:
 
 
 def _assemble(
-    source: ProtectedText, translations: Iterator[tuple[_Gap, TranslatedText]], rules: ProtectionRules
+    source: ProtectedText, translations: Iterator[tuple[_Gap, Alternative]], rules: ProtectionRules
 ) -> ProjectedTranslation:
     """Join the spans and the translations of the gaps, in the order of the source."""
     chunks: list[TextChunk] = []
@@ -123,7 +125,7 @@ def _assemble(
             translation = next(translations)[1]
             # A translation with a spurious placeholder is discarded: the gap stays untranslated.
             if not (placeholder_ranges(translation.text) or rules.find_placeholders(translation.text)):
-                text, links = translation.text.strip(), translation.links or None
+                text, links = translation.text.strip(), translation.alignment or None
                 core = TextChunk(gap.core, text, links, complete=translation.complete)
         chunks += [TextChunk.verbatim(gap.lead), core, TextChunk.verbatim(gap.tail)]
         if index < len(source.spans):
@@ -135,9 +137,9 @@ def _assemble(
 class _SpanLocator:
     """Finds the spans of a text in its translation; no two get the same range."""
 
-    def __init__(self, source: ProtectedText, translation: TranslatedText) -> None:
+    def __init__(self, source: ProtectedText, translation: Alternative) -> None:
         self.source, self.translation = source, translation
-        self.alignment = Alignment(source.text, translation.text, translation.links)
+        self.alignment = Alignment(source.text, translation.text, translation.alignment)
         self.occupied = bytearray(len(translation.text))
         self.ranges: dict[int, Range] = {}
 
@@ -199,9 +201,7 @@ class _SpanLocator:
         return True
 
 
-def _substitute_spans(
-    source: ProtectedText, translation: TranslatedText, ranges: Sequence[Range]
-) -> ProjectedTranslation:
+def _substitute_spans(source: ProtectedText, translation: Alternative, ranges: Sequence[Range]) -> ProjectedTranslation:
     """Replace the range of each span by its target, and update the links."""
     chunks, end = [], 0
     for index in sorted(range(len(ranges)), key=ranges.__getitem__):
@@ -212,7 +212,7 @@ def _substitute_spans(
     projected = join_chunks([*chunks, TextChunk.verbatim(translation.text[end:])])._replace(
         complete=translation.complete
     )
-    if not translation.links:
+    if not translation.alignment:
         return projected._replace(links=())
     # Words of spans are linked to the words of the span in the translation, whatever the engine says.
     source_words, target_words = word_ranges(source.text), word_ranges(projected.text)
@@ -220,6 +220,6 @@ def _substitute_spans(
     for span, target_range in zip(source.spans, projected.span_ranges, strict=True):
         for word in words_in_range(source_words, span.start, span.end):
             span_links.setdefault(word, set()).update(words_in_range(target_words, *target_range))
-    links = {link for link in chain_links(translation.links, projected.links) if link[0] not in span_links}
+    links = {link for link in chain_links(translation.alignment, projected.links) if link[0] not in span_links}
     links |= {(word, target) for word, targets in span_links.items() for target in targets}
     return projected._replace(links=tuple(sorted(links)))

@@ -1,7 +1,7 @@
 """Project spans of a source text onto its translation, by word alignment.
 
 The rule to remember: functions that need translations are generators. They yield lists of plain texts, are
-sent a ``TranslatedText`` for each, and return a result; so both threads and event loops can run them.
+sent an ``Alternative`` for each, and return a result; so both threads and event loops can run them.
 """
 
 import re
@@ -15,6 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias, TypeVar, cast
 
 from heedful.data.word_alignment import WordLink
+from heedful.inference.translation import Alternative
 from heedful.tokenization.protected_spans import Range
 
 _WORD_PATTERN = re.compile(r"\S+")
@@ -24,30 +25,21 @@ _PUNCTUATION = ".,;:!?…\"'“”‘’«»‹›„()[]{}<>¿¡、。，；：
 _LEADING_PUNCTUATION = _PUNCTUATION + "#@"  # of tags and mentions
 
 
-class TranslatedText(NamedTuple):
-    """A translation with word alignment, if the engine provides it; words are separated by whitespace."""
-
-    text: str
-    links: tuple[WordLink, ...] = ()
-    complete: bool = True
-    """False if it reached the maximum length."""
-
-
 ResultT = TypeVar("ResultT")
 
-TranslationGenerator: TypeAlias = Generator[list[str], list[TranslatedText], ResultT]
+TranslationGenerator: TypeAlias = Generator[list[str], list[Alternative], ResultT]
 """A function that requests translations in rounds."""
 
 
 def run_generator(
-    generator: TranslationGenerator[ResultT], translate: Callable[[list[str]], Sequence[TranslatedText]]
+    generator: TranslationGenerator[ResultT], translate: Callable[[list[str]], Sequence[Alternative]]
 ) -> ResultT:
     """Translate every round of texts with ``translate`` and return the generator's result.
 
     >>> def greeting():
     ...     [hello] = yield ["hello"]
     ...     return f"{hello.text}!"
-    >>> run_generator(greeting(), lambda texts: [TranslatedText(text.upper()) for text in texts])
+    >>> run_generator(greeting(), lambda texts: [Alternative(text.upper()) for text in texts])
     'HELLO!'
     """
     texts, result = advance_generator(generator, None)
@@ -69,7 +61,7 @@ def combine_generators(generators: Sequence[TranslationGenerator[ResultT]]) -> T
 
 
 def advance_generator(
-    generator: TranslationGenerator[ResultT], translations: list[TranslatedText] | None
+    generator: TranslationGenerator[ResultT], translations: list[Alternative] | None
 ) -> tuple[list[str] | None, ResultT | None]:
     """The next texts to translate, or the result."""
     try:

@@ -6,6 +6,7 @@ its terms (inference/placeholders.py). A segment that already has its terms cost
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -15,8 +16,8 @@ from heedful.generation.config import GenerationConfig
 from heedful.generation.constraints import Constraint, SameWord
 from heedful.generation.decoder_protocol import Hypothesis, new_hypothesis
 from heedful.inference.placeholders import translate_with_rules
-from heedful.inference.projection import TranslatedText, run_generator
-from heedful.inference.translation import Backend, SearchInput, Translation
+from heedful.inference.projection import run_generator
+from heedful.inference.translation import Alternative, Backend, SearchInput, Translation
 from heedful.tokenization.normalization import METASPACE, clean_sentence
 from heedful.tokenization.protected_spans import is_within_word
 from heedful.tokenization.tokenizer import Tokenizer
@@ -125,13 +126,13 @@ class TermSearch:
         """Translations assembled from the terms and the translated text between them."""
         cache: dict[str, Translation] = {}
 
-        def translate_batch(rank: int, batch: list[str]) -> list[TranslatedText]:
+        def translate_batch(rank: int, batch: list[str]) -> list[Alternative]:
             new_texts = [text for text in dict.fromkeys(batch) if text not in cache]
             cache.update(zip(new_texts, self.translate(new_texts, self.config, details=True), strict=True))
             results = []
             for translation in map(cache.__getitem__, batch):
                 alternative = translation.alternatives[min(rank, len(translation.alternatives) - 1)]
-                results.append(TranslatedText(alternative.text, alternative.alignment, translation.complete))
+                results.append(replace(alternative, complete=translation.complete))
             return results
 
         n_best_lists: list[list[Hypothesis]] = [[] for _ in inputs]
@@ -143,7 +144,7 @@ class TermSearch:
                     hypotheses.append(hypothesis)
         return n_best_lists
 
-    def _to_hypothesis(self, search_input: SearchInput, translation: TranslatedText) -> Hypothesis | None:
+    def _to_hypothesis(self, search_input: SearchInput, translation: Alternative) -> Hypothesis | None:
         """A text as a hypothesis with the model's own scores; None if it is longer than the model allows."""
         model_config = self.model_folder.config.model
         token_ids = self.model_folder.target_ids(translation.text)

@@ -20,20 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """One of the n best translations of a text."""
+    """One of the n best translations of a text, or a text assembled from translations of its parts."""
 
     text: str
-    score: float
+    score: float = 0.0
     """Log-probability divided by the length penalty; higher is better."""
-    log_probability: float
-    tokens: tuple[str, ...]
-    token_log_probabilities: tuple[float, ...]
+    log_probability: float = 0.0
+    tokens: tuple[str, ...] = ()
+    token_log_probabilities: tuple[float, ...] = ()
     """One per token and one per sentence end; CTranslate2 computes them only with details."""
     alignment: tuple[WordLink, ...] = ()
     """(source word, target word), whitespace-separated words counted from 0; only with details."""
     steps: int = 0
     """Decoding steps: the tokens, and the end of each sentence. 0 if the text was assembled from parts of
     other translations and has no scores."""
+    complete: bool = True
+    """False if a segment reached the maximum length before its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,6 @@ class Translation:
     """Best first."""
     segments: int = 1
     """Segments that the text was split into to fit the model."""
-    complete: bool = True
-    """False if a segment reached the maximum length before its end."""
     missing_terms: tuple[str, ...] = ()
     """Glossary terms that the best translation lacks."""
     error: str = ""
@@ -56,6 +56,11 @@ class Translation:
     def text(self) -> str:
         """The best translation."""
         return self.alternatives[0].text
+
+    @property
+    def complete(self) -> bool:
+        """Whether the best translation is complete."""
+        return self.alternatives[0].complete
 
     @property
     def score(self) -> float:

@@ -4,7 +4,6 @@ Long texts are split at sentence ends, never truncated; the prefix belongs to th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
 from typing import Self
 
 from heedful.data.glossary import Glossary
@@ -20,7 +19,7 @@ from heedful.inference.translation import (
     Translation,
 )
 from heedful.model_folder import ModelFolder
-from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
+from heedful.tokenization.dependency_trees import get_token_ids
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.sentence_splitter import TextSegment, split_sentences, split_text
 from heedful.tokenization.special_tokens import END
@@ -35,8 +34,6 @@ class Translator:
     def __init__(self, backend: Backend, name: str = "") -> None:
         self.backend, self.model_folder = backend, backend.model_folder
         self.name = name or backend.name
-        # Cached: a segment is encoded to see whether it fits, then again to be translated.
-        self._encode_cached = lru_cache(4096)(lambda text, language: self.model_folder.source_ids(text, language))
 
     @classmethod
     def with_pytorch(cls, model_folder: ModelFolder) -> Self:
@@ -71,15 +68,15 @@ class Translator:
                 "translate expects a list of texts and one prefix per text",
                 hint='translate(["A text."], prefixes=["Ein"])',
             )
-        segmented_texts = [self.split_segments(text) for text in texts]
-        segment_texts: list[str] = []
+        segmented_texts = [self.split_segments(text, config.target_language) for text in texts]
+        non_empty: list[TextSegment] = []
         segment_prefixes: list[str] = []
         for segments, prefix in zip(segmented_texts, prefixes, strict=True):
-            parts = [segment.text for segment in segments if segment.text]
-            segment_texts += parts
+            parts = [segment for segment in segments if segment.text]
+            non_empty += parts
             segment_prefixes += [prefix if number == 0 else "" for number in range(len(parts))]
         translations = iter(
-            self.translate_segments(segment_texts, config, segment_prefixes, details=details, glossary=glossary)
+            self.translate_segments(non_empty, config, segment_prefixes, details=details, glossary=glossary)
         )
         return [
             join_translations(
@@ -90,17 +87,17 @@ class Translator:
 
     def translate_segments(
         self,
-        segments: Sequence[str],
+        segments: Sequence[TextSegment],
         generation_config: GenerationConfig,
         prefixes: Sequence[str],
         *,
         details: bool = False,
         glossary: Mapping[str, str] | Glossary | None = None,
     ) -> list[Translation]:
-        """Translate texts that fit the model (see ``split_segments``), each as one segment."""
+        """Translate segments that ``split_segments`` returned, all with words."""
         inputs = [
-            SearchInput(self._encode_source(text, generation_config), self._encode_prefix(prefix))
-            for text, prefix in zip(segments, prefixes, strict=True)
+            SearchInput(list(segment.ids), self._encode_prefix(prefix))
+            for segment, prefix in zip(segments, prefixes, strict=True)
         ]
         if not glossary:
             n_best_lists = self.backend.search(inputs, generation_config, with_attention=details)
@@ -111,10 +108,10 @@ class Translator:
             term_search = TermSearch(
                 self.backend, Glossary.from_mapping(glossary), generation_config, self.translate, with_attention=details
             )
-            n_best_lists, missing_terms = term_search.search(segments, inputs)
+            n_best_lists, missing_terms = term_search.search([segment.text for segment in segments], inputs)
         return [
-            self._build_translation(text, hypotheses, generation_config, missing)
-            for text, hypotheses, missing in zip(segments, n_best_lists, missing_terms, strict=True)
+            self._build_translation(segment, hypotheses, generation_config, missing)
+            for segment, hypotheses, missing in zip(segments, n_best_lists, missing_terms, strict=True)
         ]
 
     def score(
@@ -124,32 +121,36 @@ class Translator:
         config = generation_config or self.model_folder.config.generation
         if len(sources) != len(targets):
             raise HeedfulError(f"got {len(sources)} sources and {len(targets)} targets to score")
+        segments = [self._encode(TextSegment(source, ""), config.target_language) for source in sources]
         target_ids = [self.model_folder.target_ids(target) for target in targets]
-        log_probabilities = self.backend.score([self._encode_source(source, config) for source in sources], target_ids)
+        log_probabilities = self.backend.score([list(segment.ids) for segment in segments], target_ids)
         return [
             self._build_alternative(
-                source, new_hypothesis(token_ids, values, penalty=config.penalty, complete=True), config
+                segment, new_hypothesis(token_ids, values, penalty=config.penalty, complete=True), config
             )
-            for source, token_ids, values in zip(sources, target_ids, log_probabilities, strict=True)
+            for segment, token_ids, values in zip(segments, target_ids, log_probabilities, strict=True)
         ]
 
     def stream(self, text: str, generation_config: GenerationConfig | None = None, prefix: str = "") -> Iterator[str]:
         """The translation of one text as it is generated, greedily or by sampling."""
         config = generation_config or self.model_folder.config.generation
-        prefix_ids = self._encode_prefix(prefix)
-        for segment in self.split_segments(text):
+        for segment in self.split_segments(text, config.target_language):
             if segment.text:
-                token_ids: list[int] = []
-                decoded = emitted = ""
-                for token_id in self.backend.stream(self._encode_source(segment.text, config), prefix_ids, config):
-                    token_ids.append(token_id)
-                    decoded = self.model_folder.tokenizer.target.decode(token_ids)
-                    if not decoded.endswith("\ufffd"):  # inside a character spelled in bytes
-                        yield decoded[len(emitted) :]
-                        emitted = decoded
-                yield decoded[len(emitted) :]
-                prefix_ids = []
+                yield from self.stream_segment(segment, config, prefix)
+                prefix = ""
             yield segment.separator
+
+    def stream_segment(self, segment: TextSegment, generation_config: GenerationConfig, prefix: str) -> Iterator[str]:
+        """The translation of one segment, without its separator, as it is generated."""
+        token_ids: list[int] = []
+        decoded = emitted = ""
+        for token_id in self.backend.stream(list(segment.ids), self._encode_prefix(prefix), generation_config):
+            token_ids.append(token_id)
+            decoded = self.model_folder.tokenizer.target.decode(token_ids)
+            if not decoded.endswith("\ufffd"):  # inside a character spelled in bytes
+                yield decoded[len(emitted) :]
+                emitted = decoded
+        yield decoded[len(emitted) :]
 
     def alternatives(
         self, text: str, prefix: str = "", generation_config: GenerationConfig | None = None, count: int = 8
@@ -164,14 +165,14 @@ class Translator:
         if count < 1:
             raise HeedfulError(f"count is {count}", hint="ask for one or more alternatives")
         config = generation_config or self.model_folder.config.generation
-        segments, target = self.split_segments(text), self.model_folder.tokenizer.target
-        sentences = [segment.text for segment in segments if segment.text]
+        segments, target = self.split_segments(text, config.target_language), self.model_folder.tokenizer.target
+        sentences = [segment for segment in segments if segment.text]
         if len(sentences) > 1:
             raise HeedfulError(
                 f"alternatives are for one sentence, this text has {len(sentences)} segments",
                 hint="pass one sentence and the prefix of its own translation",
             )
-        source_ids = self._encode_source(sentences[0], config) if sentences else []
+        source_ids = list(sentences[0].ids) if sentences else []
         if not source_ids:
             return []
         prefix_ids = self._encode_prefix(prefix)
@@ -214,49 +215,64 @@ class Translator:
             )
         return alternatives
 
-    def split_segments(self, text: str) -> list[TextSegment]:
-        """The text in segments that fit the model, with the whitespace between them."""
+    def split_segments(self, text: str, target_language: str = "") -> list[TextSegment]:
+        """The text in segments that fit the model, with their tokens and the whitespace between them."""
         core = text.strip()
         if not core:
             return [TextSegment("", text)]
         before, after = text[: text.index(core)], text[text.index(core) + len(core) :]
         segments = [TextSegment("", before)] if before else []
-        max_length = self.model_folder.config.max_source_length
         if self.model_folder.source_parts(core)[1]:  # a dependency tree covers the full text
-            return [*segments, TextSegment(core, after)]
+            return [*segments, self._encode(TextSegment(core, after), target_language)]
         for sentence in split_sentences(core) if self.model_folder.config.split_sentences else [TextSegment(core, "")]:
-            *parts, last = split_text(sentence.text, lambda part: len(self._encode_cached(part, "")) < max_length)
-            segments += [*parts, TextSegment(last.text, last.separator + sentence.separator)]
+            segments += self._split_sentence(sentence, target_language)
         if language := self.model_folder.tokenizer.source.leading_tag(core):  # typed before the text
             first = next(i for i, segment in enumerate(segments) if segment.text)
             segments = [
-                segment._replace(text=language_tag(language) + segment.text) if segment.text and i > first else segment
+                self._encode(segment._replace(text=language_tag(language) + segment.text), target_language)
+                if segment.text and i > first
+                else segment
                 for i, segment in enumerate(segments)
             ]
-        return [*segments[:-1], TextSegment(segments[-1].text, segments[-1].separator + after)]
+        return [*segments[:-1], segments[-1]._replace(separator=segments[-1].separator + after)]
 
-    def count_tokens(self, segment: str, generation_config: GenerationConfig) -> int:
-        """Source tokens of a segment, END included."""
-        return len(self._encode_source(segment, generation_config)) + 1
+    def _split_sentence(self, sentence: TextSegment, target_language: str) -> list[TextSegment]:
+        """The sentence, or parts of it, as segments that fit; each keeps the tokens of the check that it fits."""
+        max_length = self.model_folder.config.max_source_length
+        fitting_ids: dict[str, tuple[int, ...]] = {}
 
-    def _encode_source(self, text: str, config: GenerationConfig) -> SentenceIds:
-        return self._encode_cached(text, config.target_language)
+        def fits(part: str) -> bool:
+            ids = tuple(self.model_folder.source_ids(part, target_language))
+            if len(ids) < max_length:
+                fitting_ids[part] = ids
+            return len(ids) < max_length
+
+        *parts, last = split_text(sentence.text, fits)
+        return [
+            part._replace(ids=fitting_ids[part.text])
+            if part.text in fitting_ids
+            else self._encode(part, target_language)  # a single character that does not fit
+            for part in (*parts, last._replace(separator=last.separator + sentence.separator))
+        ]
+
+    def _encode(self, segment: TextSegment, target_language: str) -> TextSegment:
+        return segment._replace(ids=tuple(self.model_folder.source_ids(segment.text, target_language)))
 
     def _encode_prefix(self, text: str) -> list[int]:
         return self.model_folder.target_ids(text.rstrip()) if text.strip() else []
 
     def _build_translation(
         self,
-        segment: str,
+        segment: TextSegment,
         hypotheses: Sequence[Hypothesis],
         config: GenerationConfig,
         missing_terms: tuple[str, ...] = (),
     ) -> Translation:
         hypotheses = hypotheses or [_EMPTY_HYPOTHESIS]
         alternatives = tuple(self._build_alternative(segment, hypothesis, config) for hypothesis in hypotheses)
-        return Translation(segment, alternatives, complete=hypotheses[0].complete, missing_terms=missing_terms)
+        return Translation(segment.text, alternatives, missing_terms=missing_terms)
 
-    def _build_alternative(self, segment: str, hypothesis: Hypothesis, config: GenerationConfig) -> Alternative:
+    def _build_alternative(self, segment: TextSegment, hypothesis: Hypothesis, config: GenerationConfig) -> Alternative:
         target = self.model_folder.tokenizer.target
         text = target.decode(hypothesis.tokens)
         steps = len(hypothesis.tokens) + hypothesis.complete
@@ -266,18 +282,18 @@ class Translator:
             hypothesis.log_probability,
             tuple(target.ids_to_tokens(hypothesis.tokens)),
             hypothesis.log_probabilities,
-            () if hypothesis.attention is None else self._align_words(segment, hypothesis, text, config),
+            () if hypothesis.attention is None else self._align_words(segment, hypothesis, text),
             steps,
+            hypothesis.complete,
         )
 
-    def _align_words(
-        self, segment: str, hypothesis: Hypothesis, translation: str, config: GenerationConfig
-    ) -> tuple[WordLink, ...]:
+    def _align_words(self, segment: TextSegment, hypothesis: Hypothesis, translation: str) -> tuple[WordLink, ...]:
         """Links between the whitespace-separated words of a segment and of its translation."""
         assert hypothesis.attention is not None
         tokenizer, normalization = self.model_folder.tokenizer, self.model_folder.config.unicode_normalization
-        ids = get_token_ids(self._encode_source(segment, config))
-        words = [clean_sentence(word, normalization) for word in self.model_folder.source_parts(segment)[0].split()]
+        ids = get_token_ids(segment.ids)
+        sentence = self.model_folder.source_parts(segment.text)[0]
+        words = [clean_sentence(word, normalization) for word in sentence.split()]
         # Cleaning removes some words, such as a byte-order mark between spaces; they still count.
         indices = [index for index, word in enumerate(words) if word]
         source = tokenizer.source.align_to_words(ids, [word for word in words if word])
@@ -299,7 +315,6 @@ def join_translations(
         source,
         tuple(_join_alternatives(segments, translations, rank, config) for rank in range(count)),
         max(1, len(segments)),
-        all(translation.complete for translation in translated),
         tuple(term for translation in translated for term in translation.missing_terms),
     )
 
@@ -337,6 +352,7 @@ def _join_alternatives(
         tuple(value for alternative in translated for value in alternative.token_log_probabilities),
         tuple(alignment),
         steps,
+        all(alternative.complete for alternative in translated),
     )
 
 

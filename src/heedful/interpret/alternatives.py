@@ -51,8 +51,9 @@ def generate_alternatives(trace: Trace, step: int, count: int = 8) -> list[Token
             tuple(tokenizer.ids_to_tokens(hypothesis.tokens)),
             hypothesis.log_probabilities,
             steps=hypothesis.steps,
+            complete=hypothesis.complete,
         )
-        result = Translation(trace.request.source, (translation,), complete=hypothesis.complete)
+        result = Translation(trace.request.source, (translation,))
         [token] = tokenizer.ids_to_tokens([token_id])
         alternatives.append(TokenAlternative(token_id, token, float(probabilities[token_id]), word, result))
     return alternatives

@@ -8,6 +8,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from heedful.errors import HeedfulError
+
 LOG = logging.getLogger("heedful.server")
 
 
@@ -29,6 +31,14 @@ class APIError(Exception):
 def bad_request(message: str) -> APIError:
     """Return the error of an invalid request: 400."""
     return APIError(400, f"Invalid request: {message}")
+
+
+def to_api_error(error: Exception) -> APIError:
+    """Turn a translator's exception into the client's error; internal errors are logged, not shown."""
+    if isinstance(error, HeedfulError):  # such as a prefix that the model cannot generate
+        return bad_request(str(error))
+    LOG.error("translation failed", exc_info=error)
+    return APIError(500, "the translation failed")
 
 
 def error_response(error: APIError, path: str, request_id: str = "") -> JSONResponse:

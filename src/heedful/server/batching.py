@@ -7,12 +7,11 @@ before it runs. All state belongs to the event loop's thread; only ``_translate_
 """
 
 import asyncio
-import logging
 import math
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -21,16 +20,13 @@ from typing import TypeVar
 
 from heedful.data.glossary import Glossary
 from heedful.devices import available_cores
-from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.translation import Translation
 from heedful.inference.translator import Translator
-from heedful.server.api_errors import APIError, bad_request
+from heedful.server.api_errors import APIError, to_api_error
 from heedful.server.config import ServerConfig
 from heedful.server.metrics import BatcherMetrics
 from heedful.tokenization.sentence_splitter import TextSegment
-
-LOG = logging.getLogger("heedful.server")
 
 MAX_RETRY_SECONDS = 60
 
@@ -49,6 +45,13 @@ class SegmentRequest:
     prefix: str = ""
     details: bool = False
     glossary: Glossary | None = None
+    ids: tuple[int, ...] = field(default=(), compare=False)
+    """The source tokens of the text."""
+
+    @property
+    def tokens(self) -> int:
+        """Source tokens, END included."""
+        return len(self.ids) + 1
 
     @property
     def batch_key(self) -> tuple[GenerationConfig, bool, Glossary | None]:
@@ -64,24 +67,12 @@ class Admission:
 
 
 @dataclass(slots=True, eq=False)
-class SegmentJob:
-    """A queued or running segment, and how many requests wait for it."""
-
-    request: SegmentRequest
-    tokens: int
-    future: "asyncio.Future[Translation]"
-    queued_request: "QueuedRequest"
-    waiters: int = 0
-    started: bool = False
-
-
-@dataclass(slots=True, eq=False)
 class QueuedRequest:
-    """The segments of one request; or, with ``worker_ready``, a request for a worker of its own."""
+    """The segments that a request has in the queue; or, with ``worker_ready``, a request for a worker of its own."""
 
     arrived_at: float
-    tokens: int = 0
-    jobs: dict[SegmentJob, None] = field(default_factory=dict)
+    tokens: int
+    segments: dict[SegmentRequest, None] = field(default_factory=dict)
     worker_ready: "asyncio.Future[None] | None" = None
 
 
@@ -92,9 +83,13 @@ class RequestQueue:
         self.max_batch_tokens = max_batch_tokens
         self.tokens = 0
         self._requests: OrderedDict[QueuedRequest, None] = OrderedDict()
+        self._request_of: dict[SegmentRequest, QueuedRequest] = {}
 
     def __len__(self) -> int:
         return len(self._requests)
+
+    def __contains__(self, segment: SegmentRequest) -> bool:
+        return segment in self._request_of
 
     @property
     def first(self) -> QueuedRequest:
@@ -102,6 +97,7 @@ class RequestQueue:
 
     def add(self, queued_request: QueuedRequest) -> None:
         self._requests[queued_request] = None
+        self._request_of |= dict.fromkeys(queued_request.segments, queued_request)
         self.tokens += queued_request.tokens
 
     def remove(self, queued_request: QueuedRequest) -> None:
@@ -109,40 +105,41 @@ class RequestQueue:
         del self._requests[queued_request]
         self.tokens -= queued_request.tokens
 
-    def drop(self, jobs: Iterable[SegmentJob]) -> None:
-        """Remove jobs, and requests that have no jobs left."""
-        for job in jobs:
-            del job.queued_request.jobs[job]
-            self.tokens -= job.tokens
-            if not job.queued_request.jobs:
-                del self._requests[job.queued_request]
+    def drop(self, segments: Iterable[SegmentRequest]) -> None:
+        """Remove segments, and requests that have no segments left."""
+        for segment in segments:
+            queued_request = self._request_of.pop(segment)
+            del queued_request.segments[segment]
+            self.tokens -= segment.tokens
+            if not queued_request.segments:
+                del self._requests[queued_request]
 
-    def pop_batch(self) -> list[SegmentJob]:
+    def pop_batch(self) -> list[SegmentRequest]:
         """Remove and return the next batch; the request that started it moves to the end of the queue."""
         queued_request = self.first
         self._requests.move_to_end(queued_request)
-        first = next(iter(queued_request.jobs))
+        first = next(iter(queued_request.segments))
         batch, max_length = [first], first.tokens
         # Those nearest in length, within the token budget, padding included.
-        for job in sorted(self._iter_candidates(first), key=lambda job: abs(job.tokens - first.tokens)):
-            max_length = max(max_length, job.tokens)
+        for segment in sorted(self._iter_candidates(first), key=lambda segment: abs(segment.tokens - first.tokens)):
+            max_length = max(max_length, segment.tokens)
             if max_length * (len(batch) + 1) > self.max_batch_tokens:
                 break
-            batch.append(job)
+            batch.append(segment)
         self.drop(batch)
         return batch
 
-    def _iter_candidates(self, first: SegmentJob) -> Iterator[SegmentJob]:
-        """Yield jobs that could share its batch: one of each request in turn, so that none fills it alone."""
-        iterators: Sequence[Iterator[SegmentJob]] = [iter(queued_request.jobs) for queued_request in self._requests]
+    def _iter_candidates(self, first: SegmentRequest) -> Iterator[SegmentRequest]:
+        """Yield segments that could share its batch: one of each request in turn, so that none fills it alone."""
+        iterators: Sequence[Iterator[SegmentRequest]] = [iter(request.segments) for request in self._requests]
         tokens = 0
         while iterators and tokens < LOOKAHEAD_BATCHES * self.max_batch_tokens:
-            next_jobs = [(iterator, next(iterator, None)) for iterator in iterators]
-            iterators = [iterator for iterator, job in next_jobs if job is not None]
-            for _, job in next_jobs:
-                if job is not None and job is not first and job.request.batch_key == first.request.batch_key:
-                    tokens += job.tokens
-                    yield job
+            next_segments = [(iterator, next(iterator, None)) for iterator in iterators]
+            iterators = [iterator for iterator, segment in next_segments if segment is not None]
+            for _, segment in next_segments:
+                if segment is not None and segment is not first and segment.batch_key == first.batch_key:
+                    tokens += segment.tokens
+                    yield segment
 
 
 ENTRY_BYTES, CHARACTER_BYTES, ITEM_BYTES = 1_000, 2, 64
@@ -187,7 +184,7 @@ def estimate_bytes(request: SegmentRequest, translation: Translation) -> int:
     """Estimate the memory of an entry; alternatives with details dominate."""
     alternatives = translation.alternatives
     characters = len(request.text) + len(request.prefix) + sum(len(alternative.text) for alternative in alternatives)
-    items = sum(
+    items = len(request.ids) + sum(
         len(alternative.tokens) + len(alternative.token_log_probabilities) + len(alternative.alignment)
         for alternative in alternatives
     )
@@ -203,7 +200,8 @@ class Batcher:
         self._queue = RequestQueue(config.max_batch_tokens)
         self._worker_count = self._free_workers = config.workers or available_cores()
         self._pool = ThreadPoolExecutor(self._worker_count, thread_name_prefix="translate")
-        self._in_flight: dict[SegmentRequest, SegmentJob] = {}
+        self._in_flight: dict[SegmentRequest, asyncio.Future[Translation]] = {}
+        self._waiters: Counter[asyncio.Future[Translation]] = Counter()
         self._cache = LRUCache(config.cache_entries, config.cache_bytes)
         self._timer: asyncio.TimerHandle | None = None
         self._idle = asyncio.Event()
@@ -217,7 +215,7 @@ class Batcher:
 
     async def translate(
         self,
-        segments: Sequence[str],
+        segments: Sequence[TextSegment],
         generation_config: GenerationConfig | None = None,
         prefixes: Sequence[str] | None = None,
         *,
@@ -234,25 +232,29 @@ class Batcher:
         effective_config = generation_config or self.translator.model_folder.config.generation
         requests = [
             SegmentRequest(
-                text, effective_config, prefix, details, glossary if glossary and glossary.find_terms(text) else None
+                segment.text,
+                effective_config,
+                prefix,
+                details,
+                glossary if glossary and glossary.find_terms(segment.text) else None,
+                segment.ids,
             )
-            for text, prefix in zip(segments, prefixes or [""] * len(segments), strict=True)
+            for segment, prefix in zip(segments, prefixes or [""] * len(segments), strict=True)
         ]
         cached = {request: translation for request in requests if (translation := self._cache.get(request)) is not None}
         self.metrics.cached += sum(request in cached for request in requests)
-        jobs = self._submit([request for request in requests if request not in cached], admission or Admission())
+        futures = self._submit([request for request in requests if request not in cached], admission or Admission())
         try:
             async with asyncio.timeout_at(deadline):
-                futures = {job.future for job in jobs.values()}
                 if futures:
-                    completed, _ = await asyncio.wait(futures, return_when=asyncio.FIRST_EXCEPTION)
+                    completed, _ = await asyncio.wait(futures.values(), return_when=asyncio.FIRST_EXCEPTION)
                     for future in completed:
                         future.result()  # raises the error of one that failed; none is cancelled
         except TimeoutError:
             raise self._unavailable_error("deadline", "the translation took too long") from None
         finally:
-            self._release_jobs(jobs.values())
-        return [cached[request] if request in cached else jobs[request].future.result() for request in requests]
+            self._release(futures)
+        return [cached[request] if request in cached else futures[request].result() for request in requests]
 
     async def stream(
         self,
@@ -268,7 +270,7 @@ class Batcher:
         admission = Admission()
         for segment in segments:
             if segment.text:
-                chunks = self._stream_segment(segment.text, generation_config, prefix, deadline, admission)
+                chunks = self._stream_segment(segment, generation_config, prefix, deadline, admission)
                 async with aclosing(chunks):
                     async for chunk in chunks:
                         yield chunk
@@ -276,11 +278,16 @@ class Batcher:
             yield segment.separator
 
     async def _stream_segment(
-        self, text: str, generation_config: GenerationConfig, prefix: str, deadline: float | None, admission: Admission
+        self,
+        segment: TextSegment,
+        generation_config: GenerationConfig,
+        prefix: str,
+        deadline: float | None,
+        admission: Admission,
     ) -> AsyncGenerator[str, None]:
         try:
-            await self._acquire_worker(self.translator.count_tokens(text, generation_config), deadline, admission)
-            start_stream = partial(self.translator.stream, text, generation_config, prefix)
+            await self._acquire_worker(len(segment.ids) + 1, deadline, admission)
+            start_stream = partial(self.translator.stream_segment, segment, generation_config, prefix)
             chunks = stream_from_thread(start_stream, self._pool, deadline, self._release_worker)
             async with aclosing(chunks):
                 async for chunk in chunks:
@@ -317,24 +324,20 @@ class Batcher:
         await self._idle.wait()
         self._pool.shutdown()
 
-    def _submit(self, requests: Sequence[SegmentRequest], admission: Admission) -> dict[SegmentRequest, SegmentJob]:
-        """Return the job of each request: one that is queued or running, or a new one."""
+    def _submit(
+        self, requests: Sequence[SegmentRequest], admission: Admission
+    ) -> "dict[SegmentRequest, asyncio.Future[Translation]]":
+        """Return the future of each request: of one that is queued or running, or a new one."""
         loop = asyncio.get_running_loop()
-        queued_request, new_jobs = QueuedRequest(loop.time()), []
-        for request in dict.fromkeys(requests):
-            if request not in self._in_flight:
-                tokens = self.translator.count_tokens(request.text, request.generation_config)
-                new_jobs.append(SegmentJob(request, tokens, loop.create_future(), queued_request))
-        if new_jobs:
-            queued_request.jobs, queued_request.tokens = dict.fromkeys(new_jobs), sum(job.tokens for job in new_jobs)
-            self._enqueue(queued_request, admission)
-            self._in_flight |= {job.request: job for job in new_jobs}
-        self.metrics.duplicates += len(requests) - len(new_jobs)
-        jobs = {request: self._in_flight[request] for request in requests}
-        for job in jobs.values():
-            job.waiters += 1
+        new = {request: None for request in requests if request not in self._in_flight}
+        if new:
+            self._enqueue(QueuedRequest(loop.time(), sum(request.tokens for request in new), new), admission)
+            self._in_flight |= {request: loop.create_future() for request in new}
+        self.metrics.duplicates += len(requests) - len(new)
+        futures = {request: self._in_flight[request] for request in requests}
+        self._waiters.update(futures.values())
         self._dispatch()
-        return jobs
+        return futures
 
     def _enqueue(self, queued_request: QueuedRequest, admission: Admission) -> None:
         capacity = self.config.max_queue_tokens
@@ -347,13 +350,16 @@ class Batcher:
         self._idle.clear()
         admission.granted = True
 
-    def _release_jobs(self, jobs: Iterable[SegmentJob]) -> None:
-        """Stop waiting for jobs; those that nobody waits for are dropped unless they run."""
-        for job in jobs:
-            job.waiters -= 1
-            if not job.waiters and not job.started:
-                del self._in_flight[job.request]
-                self._queue.drop([job])
+    def _release(self, futures: "Mapping[SegmentRequest, asyncio.Future[Translation]]") -> None:
+        """Stop waiting for segments; those that nobody waits for are dropped unless they run."""
+        for request, future in futures.items():
+            self._waiters[future] -= 1
+            if self._waiters[future]:
+                continue
+            del self._waiters[future]
+            if not future.done() and request in self._queue:
+                del self._in_flight[request]
+                self._queue.drop([request])
                 self.metrics.dropped += 1
         self._update_idle()
 
@@ -391,42 +397,41 @@ class Batcher:
             queued_request.worker_ready.set_result(None)
             return
         batch = self._queue.pop_batch()
-        for job in batch:
-            job.started = True
         future = asyncio.get_running_loop().run_in_executor(self._pool, self._translate_batch, batch)
         future.add_done_callback(lambda completed: self._finish_batch(batch, *completed.result()))
 
-    def _translate_batch(self, batch: Sequence[SegmentJob]) -> tuple[list[Translation | Exception], float]:
-        """In a worker: return the translation or the error of each job, and the seconds it took."""
+    def _translate_batch(self, batch: Sequence[SegmentRequest]) -> tuple[list[Translation | Exception], float]:
+        """In a worker: return the translation or the error of each segment, and the seconds it took."""
         started_at = time.monotonic()
         results = self._try_batch(batch)
         if len(batch) > 1 and isinstance(results[0], Exception):  # one bad segment must not fail the others
-            results = [result for job in batch for result in self._try_batch([job])]
+            results = [result for request in batch for result in self._try_batch([request])]
         return results, time.monotonic() - started_at
 
-    def _try_batch(self, batch: Sequence[SegmentJob]) -> list[Translation | Exception]:
-        generation_config, details, glossary = batch[0].request.batch_key
-        texts, prefixes = [job.request.text for job in batch], [job.request.prefix for job in batch]
+    def _try_batch(self, batch: Sequence[SegmentRequest]) -> list[Translation | Exception]:
+        generation_config, details, glossary = batch[0].batch_key
+        segments = [TextSegment(request.text, "", request.ids) for request in batch]
+        prefixes = [request.prefix for request in batch]
         try:
             translate = self.translator.translate_segments
-            return [*translate(texts, generation_config, prefixes, details=details, glossary=glossary)]
+            return [*translate(segments, generation_config, prefixes, details=details, glossary=glossary)]
         except Exception as error:
             return [error] * len(batch)
 
     def _finish_batch(
-        self, batch: Sequence[SegmentJob], results: Sequence[Translation | Exception], seconds: float
+        self, batch: Sequence[SegmentRequest], results: Sequence[Translation | Exception], seconds: float
     ) -> None:
         """Deliver and cache the results, count them, and free the worker."""
-        for job, result in zip(batch, results, strict=True):
-            del self._in_flight[job.request]
+        for request, result in zip(batch, results, strict=True):
+            future = self._in_flight.pop(request)
             if isinstance(result, Exception):
                 self.metrics.failures += 1
-                job.future.set_exception(to_api_error(result))
-                job.future.exception()  # mark as retrieved: nobody may be waiting
+                future.set_exception(to_api_error(result))
+                future.exception()  # mark as retrieved: nobody may be waiting
             else:
-                job.future.set_result(result)
-                self._cache.put(job.request, result)
-        tokens = sum(job.tokens for job in batch)
+                future.set_result(result)
+                self._cache.put(request, result)
+        tokens = sum(request.tokens for request in batch)
         self.metrics.batches += 1
         self.metrics.sentences += len(batch)
         self.metrics.tokens += tokens
@@ -501,11 +506,3 @@ async def stream_from_thread(
     finally:
         cancelled.set()
         await asyncio.shield(reader)
-
-
-def to_api_error(error: Exception) -> APIError:
-    """Turn a translator's exception into the client's error; internal errors are logged, not shown."""
-    if isinstance(error, HeedfulError):  # such as a prefix that the model cannot generate
-        return bad_request(str(error))
-    LOG.error("translation failed", exc_info=error)
-    return APIError(500, "the translation failed")

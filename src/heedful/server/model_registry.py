@@ -91,9 +91,12 @@ class ServedDirection:
         """The backend that runs it, for people."""
         return self.batcher.translator.name
 
-    def split_segments(self, text: str) -> list[TextSegment]:
-        """Split a text into segments that fit the model."""
-        return self.batcher.translator.split_segments(text)
+    def split_segments(self, text: str, target_language: str = "") -> list[TextSegment]:
+        """Split a text into segments that fit the model, with their tokens to translate into the language."""
+        try:
+            return self.batcher.translator.split_segments(text, target_language)
+        except HeedfulError as error:  # such as invalid dependency heads
+            raise bad_request(str(error)) from None
 
 
 ServedModel = ServedDirection | ServedLanguageModel

@@ -80,7 +80,7 @@ class ServerState:
         await asyncio.to_thread(detect_languages, "warming up", self.registry.languages)
         for direction, *_ in self.registry.directions_by_model:
             try:
-                await direction.batcher.translate(["."])
+                await direction.batcher.translate(direction.split_segments("."))
             except APIError as error:
                 LOG.error("%s: warm-up failed: %s", direction.folder, error.message)
         if self.phase == "starting":

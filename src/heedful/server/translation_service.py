@@ -18,11 +18,11 @@ from heedful.documents.html import translate_html
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.placeholders import translate_with_rules
-from heedful.inference.projection import TranslatedText, TranslationGenerator, advance_generator, combine_generators
+from heedful.inference.projection import TranslationGenerator, advance_generator, combine_generators
 from heedful.inference.translation import Alternative, Translation
 from heedful.inference.translator import join_translations
 from heedful.server.api_errors import bad_request
-from heedful.server.batching import Admission, Batcher
+from heedful.server.batching import Admission
 from heedful.server.config import ServerConfig
 from heedful.server.model_registry import ServedDirection
 from heedful.server.state import ServerState
@@ -127,7 +127,7 @@ async def stream_translation(
     direction = server.registry.find_direction(source, request.target)
     greedy = replace(request, generation_overrides={**request.generation_overrides, "beam_size": 1})
     generation_config = resolve_generation_config(direction, greedy, server.config)
-    [segments] = await _split_segments(direction.batcher, [text])
+    [segments] = await _split_segments(direction, [text], generation_config)
     prefix = request.prefixes[0] if request.prefixes else ""
     async with aclosing(direction.batcher.stream(segments, generation_config, prefix, request.deadline)) as chunks:
         async for chunk in chunks:
@@ -179,7 +179,7 @@ async def _translate_from(
 ) -> list[Translation]:
     """Translate texts of one language."""
     if source == request.target:
-        return [Translation(text, (_new_alternative(text),)) for text in texts]
+        return [Translation(text, (Alternative(text),)) for text in texts]
     direction = server.registry.find_direction(source, request.target)
     try:
         rules = ProtectionRules(keep=request.do_not_translate, glossary=request.glossary)
@@ -190,7 +190,7 @@ async def _translate_from(
         lambda: bool(request.markup) and any(map(_INLINE_TAG.search, texts)), texts
     )
     translator = _QueuedTranslator(
-        direction.batcher,
+        direction,
         resolve_generation_config(direction, request, server.config),
         replace(request, details=request.details or bool(request.glossary) or has_inline_tags),
         rules,
@@ -211,39 +211,39 @@ class _QueuedTranslator:
 
     def __init__(
         self,
-        batcher: Batcher,
+        direction: ServedDirection,
         generation_config: GenerationConfig,
         request: TranslationRequest,
         rules: ProtectionRules,
         glossary: Glossary | None,
     ) -> None:
-        self.batcher, self.generation_config, self.request = batcher, generation_config, request
+        self.direction, self.generation_config, self.request = direction, generation_config, request
         self.rules, self.glossary = rules, glossary
         self.admission = Admission()
 
     async def translate(self, texts: Sequence[str], prefixes: Sequence[str] = ()) -> list[Translation]:
         """Translate texts as ``Translator.translate`` does, segment by segment through the queue."""
-        segmented = await _split_segments(self.batcher, texts)
+        segmented = await _split_segments(self.direction, texts, self.generation_config)
         max_characters = DOCUMENT_CHUNK_CHARACTERS if self.request.in_chunks else math.inf
 
-        def build_chunks() -> list[list[tuple[str, str]]]:
+        def build_chunks() -> list[list[tuple[TextSegment, str]]]:
             """Segments with words, in chunks; the first segment of each text gets its prefix."""
-            chunks: list[list[tuple[str, str]]] = []
+            chunks: list[list[tuple[TextSegment, str]]] = []
             characters = 0
             for segments, prefix in zip(segmented, prefixes or [""] * len(texts), strict=True):
-                non_empty = [segment.text for segment in segments if segment.text]
-                for text, text_prefix in zip(non_empty, [prefix] + [""] * len(non_empty), strict=False):
-                    if not chunks or characters + len(text) > max_characters:
+                non_empty = [segment for segment in segments if segment.text]
+                for segment, segment_prefix in zip(non_empty, [prefix] + [""] * len(non_empty), strict=False):
+                    if not chunks or characters + len(segment.text) > max_characters:
                         chunks.append([])
                         characters = 0
-                    chunks[-1].append((text, text_prefix))
-                    characters += len(text)
+                    chunks[-1].append((segment, segment_prefix))
+                    characters += len(segment.text)
             return chunks
 
         results: list[Translation] = []
         for chunk in await run_in_thread_if_long(build_chunks, texts):
-            results += await self.batcher.translate(
-                [text for text, _ in chunk],
+            results += await self.direction.batcher.translate(
+                [segment for segment, _ in chunk],
                 self.generation_config,
                 [prefix for _, prefix in chunk],
                 details=self.request.details,
@@ -271,7 +271,7 @@ class _QueuedTranslator:
         plain_texts = [text for text, flag in zip(texts, has_spans, strict=True) if not flag]
         protected_texts = [text for text, flag in zip(texts, has_spans, strict=True) if flag]
 
-        def translate_text(text: str) -> TranslationGenerator[TranslatedText]:
+        def translate_text(text: str) -> TranslationGenerator[Alternative]:
             [translated] = yield from translate_with_rules([text], self.rules)
             return translated
 
@@ -280,7 +280,7 @@ class _QueuedTranslator:
         return [next(protected if flag else plain) for flag in has_spans]
 
     async def assemble(
-        self, texts: Sequence[str], start: Callable[[str], TranslationGenerator[TranslatedText]]
+        self, texts: Sequence[str], start: Callable[[str], TranslationGenerator[Alternative]]
     ) -> list[Translation]:
         """Translate texts that are put together from translations of their parts.
 
@@ -290,67 +290,59 @@ class _QueuedTranslator:
         if not texts:
             return []
         translations: dict[str, Translation] = {}  # one search finds all alternatives of a part
-        ranked: list[list[TranslatedText]] = []
+        ranked: list[list[Alternative]] = []
         for rank in range(self.request.n_best):
             generator = combine_generators([start(text) for text in texts])
             parts, assembled = await asyncio.to_thread(advance_generator, generator, None)
             while parts is not None:
                 new_parts = [part for part in dict.fromkeys(parts) if part not in translations]
                 translations |= dict(zip(new_parts, await self.translate(new_parts), strict=True))
-                translated = [_get_rank(translations[part], rank) for part in parts]
+                translated = [_get_alternative(translations[part], rank) for part in parts]
                 parts, assembled = await asyncio.to_thread(advance_generator, generator, translated)
             assert assembled is not None
             ranked.append(assembled)
         return [
             Translation(
                 text,
-                tuple(
-                    self._build_alternative(outputs[index], rank, translations.get(text))
-                    for rank, outputs in enumerate(ranked)
-                ),
-                complete=ranked[0][index].complete,
+                tuple(_add_scores(outputs[index], rank, translations.get(text)) for rank, outputs in enumerate(ranked)),
             )
             for index, text in enumerate(texts)
         ]
 
-    def _build_alternative(self, assembled: TranslatedText, rank: int, translation: Translation | None) -> Alternative:
-        """Build an alternative; it has scores if it is exactly what the model wrote for the plain text."""
-        if self.request.markup:
-            return _new_alternative(assembled.text)
-        if translation is not None:
-            alternative = translation.alternatives[min(rank, len(translation.alternatives) - 1)]
-            if alternative.text == assembled.text:
-                return replace(alternative, alignment=assembled.links)
-        return replace(_new_alternative(assembled.text), alignment=assembled.links)
+
+def _add_scores(assembled: Alternative, rank: int, translation: Translation | None) -> Alternative:
+    """Add the model's scores if the text is exactly what it wrote for the plain text."""
+    if translation is not None:
+        alternative = _get_alternative(translation, rank)
+        if alternative.text == assembled.text:
+            return replace(alternative, alignment=assembled.alignment, complete=assembled.complete)
+    return assembled
 
 
-def _new_alternative(text: str) -> Alternative:
-    """An alternative that was not written by a model in one piece: without scores."""
-    return Alternative(text, 0.0, 0.0, (), ())
+def _get_alternative(translation: Translation, rank: int) -> Alternative:
+    return translation.alternatives[min(rank, len(translation.alternatives) - 1)]
 
 
-def _get_rank(translation: Translation, rank: int) -> TranslatedText:
-    alternative = translation.alternatives[min(rank, len(translation.alternatives) - 1)]
-    return TranslatedText(alternative.text, alternative.alignment, translation.complete)
+async def _split_segments(
+    direction: ServedDirection, texts: Sequence[str], generation_config: GenerationConfig
+) -> list[list[TextSegment]]:
+    def split_line(line: str) -> list[TextSegment]:
+        return direction.split_segments(line, generation_config.target_language)
 
-
-async def _split_segments(batcher: Batcher, texts: Sequence[str]) -> list[list[TextSegment]]:
-    return await run_in_thread_if_long(
-        lambda: [split_lines(text, batcher.translator.split_segments) for text in texts], texts
-    )
+    return await run_in_thread_if_long(lambda: [split_lines(text, split_line) for text in texts], texts)
 
 
 def split_lines(text: str, split_line: Callable[[str], list[TextSegment]]) -> list[TextSegment]:
     r"""Split every line into segments: a line break is never inside a segment.
 
-    >>> split_lines("a b\n\n c", lambda line: [TextSegment(line, "")])
-    [TextSegment(text='a b', separator='\n\n '), TextSegment(text='c', separator='')]
+    >>> [segment[:2] for segment in split_lines("a b\n\n c", lambda line: [TextSegment(line, "")])]
+    [('a b', '\n\n '), ('c', '')]
     """
     lines_and_breaks = [*_LINE_BREAK.split(text), ""]  # line, break, line, break ...
     segments: list[TextSegment] = []
     for line, line_break in zip(lines_and_breaks[::2], lines_and_breaks[1::2], strict=True):
         *others, last = split_line(line)
-        segments += [*others, TextSegment(last.text, last.separator + line_break)]
+        segments += [*others, last._replace(separator=last.separator + line_break)]
     return segments
 
 

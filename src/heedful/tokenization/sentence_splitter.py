@@ -40,14 +40,15 @@ class TextSegment(NamedTuple):
 
     text: str
     separator: str
+    ids: tuple[int, ...] = ()
+    """Its source tokens, without END; empty until ``Translator.split_segments`` has checked that it fits."""
 
 
 def split_text(text: str, fits: Fits) -> list[TextSegment]:
     """The full text if it fits, else its sentences, and parts of sentences that do not fit.
 
-    >>> split_text("One, two, three. Four.", lambda part: len(part) < 10)
-    [TextSegment(text='One, two,', separator=' '), TextSegment(text='three.', separator=' '),
-     TextSegment(text='Four.', separator='')]
+    >>> [segment.text for segment in split_text("One, two, three. Four.", lambda part: len(part) < 10)]
+    ['One, two,', 'three.', 'Four.']
     """
     if fits(text):
         return [TextSegment(text, "")]
@@ -64,9 +65,8 @@ def split_text(text: str, fits: Fits) -> list[TextSegment]:
 def split_sentences(text: str) -> list[TextSegment]:
     """The sentences of every line.
 
-    >>> split_sentences("Dr. No is 3.14 tall. Really?\\nYes.")
-    [TextSegment(text='Dr. No is 3.14 tall.', separator=' '), TextSegment(text='Really?', separator='\\n'),
-     TextSegment(text='Yes.', separator='')]
+    >>> [segment.text for segment in split_sentences("Dr. No is 3.14 tall. Really?\\nYes.")]
+    ['Dr. No is 3.14 tall.', 'Really?', 'Yes.']
     """
     start = len(text) - len(text.lstrip())
     segments = [TextSegment("", text[:start])] if start else []

@@ -198,13 +198,14 @@ def build_native_router(server: ServerState) -> APIRouter:
         if detection.language == translation_request.target:
             return JSONResponse({"alternatives": []})
         direction = registry.find_direction(detection.language, translation_request.target)
-        translator = direction.batcher.translator
-        segments = await run_in_thread_if_long(lambda: translator.split_segments(body.text), [body.text])
+        segments = await run_in_thread_if_long(lambda: direction.split_segments(body.text), [body.text])
         if sum(bool(segment.text) for segment in segments) > 1:  # reject it before it waits for a worker
             raise bad_request("alternatives are for one sentence; send one request per sentence")
         generation_config = resolve_generation_config(direction, translation_request, config)
-        tokens = max(translator.count_tokens(segment.text, generation_config) for segment in segments)
-        compute = partial(translator.alternatives, body.text, body.prefix, generation_config, body.count)
+        tokens = max(len(segment.ids) + 1 for segment in segments)
+        compute = partial(
+            direction.batcher.translator.alternatives, body.text, body.prefix, generation_config, body.count
+        )
         # Each alternative is a translation and counts in the queue.
         results = await direction.batcher.run(compute, tokens * body.count, get_deadline(request))
         return JSONResponse(format_token_alternatives(results))
