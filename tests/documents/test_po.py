@@ -7,7 +7,7 @@ from pathlib import Path
 import polib
 import pytest
 
-from heedful.documents.plurals import plural_forms_for
+from heedful.documents.po import plural_forms_for
 from heedful.errors import HeedfulError
 from tests.conftest import run_heedful
 from tests.documents.external_tools import run_tool

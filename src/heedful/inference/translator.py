@@ -19,7 +19,7 @@ from heedful.inference.translation import (
     Translation,
 )
 from heedful.model_folder import ModelFolder
-from heedful.tokenization.dependency_trees import get_token_ids
+from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.sentence_splitter import TextSegment, split_sentences, split_text
 from heedful.tokenization.special_tokens import END
@@ -96,7 +96,7 @@ class Translator:
     ) -> list[Translation]:
         """Translate segments that ``split_segments`` returned, all with words."""
         inputs = [
-            SearchInput(list(segment.ids), self._encode_prefix(prefix))
+            SearchInput(segment.ids, self._encode_prefix(prefix))
             for segment, prefix in zip(segments, prefixes, strict=True)
         ]
         if not glossary:
@@ -123,7 +123,7 @@ class Translator:
             raise HeedfulError(f"got {len(sources)} sources and {len(targets)} targets to score")
         segments = [self._encode(TextSegment(source, ""), config.target_language) for source in sources]
         target_ids = [self.model_folder.target_ids(target) for target in targets]
-        log_probabilities = self.backend.score([list(segment.ids) for segment in segments], target_ids)
+        log_probabilities = self.backend.score([segment.ids for segment in segments], target_ids)
         return [
             self._build_alternative(
                 segment, new_hypothesis(token_ids, values, penalty=config.penalty, complete=True), config
@@ -144,7 +144,7 @@ class Translator:
         """The translation of one segment, without its separator, as it is generated."""
         token_ids: list[int] = []
         decoded = emitted = ""
-        for token_id in self.backend.stream(list(segment.ids), self._encode_prefix(prefix), generation_config):
+        for token_id in self.backend.stream(segment.ids, self._encode_prefix(prefix), generation_config):
             token_ids.append(token_id)
             decoded = self.model_folder.tokenizer.target.decode(token_ids)
             if not decoded.endswith("\ufffd"):  # inside a character spelled in bytes
@@ -172,7 +172,7 @@ class Translator:
                 f"alternatives are for one sentence, this text has {len(sentences)} segments",
                 hint="pass one sentence and the prefix of its own translation",
             )
-        source_ids = list(sentences[0].ids) if sentences else []
+        source_ids: SentenceIds = sentences[0].ids if sentences else []
         if not source_ids:
             return []
         prefix_ids = self._encode_prefix(prefix)
@@ -239,10 +239,10 @@ class Translator:
     def _split_sentence(self, sentence: TextSegment, target_language: str) -> list[TextSegment]:
         """The sentence, or parts of it, as segments that fit; each keeps the tokens of the check that it fits."""
         max_length = self.model_folder.config.max_source_length
-        fitting_ids: dict[str, tuple[int, ...]] = {}
+        fitting_ids: dict[str, SentenceIds] = {}
 
         def fits(part: str) -> bool:
-            ids = tuple(self.model_folder.source_ids(part, target_language))
+            ids = self.model_folder.source_ids(part, target_language)
             if len(ids) < max_length:
                 fitting_ids[part] = ids
             return len(ids) < max_length
@@ -256,7 +256,7 @@ class Translator:
         ]
 
     def _encode(self, segment: TextSegment, target_language: str) -> TextSegment:
-        return segment._replace(ids=tuple(self.model_folder.source_ids(segment.text, target_language)))
+        return segment._replace(ids=self.model_folder.source_ids(segment.text, target_language))
 
     def _encode_prefix(self, text: str) -> list[int]:
         return self.model_folder.target_ids(text.rstrip()) if text.strip() else []

@@ -26,6 +26,7 @@ from heedful.inference.translator import Translator
 from heedful.server.api_errors import APIError, to_api_error
 from heedful.server.config import ServerConfig
 from heedful.server.metrics import BatcherMetrics
+from heedful.tokenization.dependency_trees import SentenceIds
 from heedful.tokenization.sentence_splitter import TextSegment
 
 MAX_RETRY_SECONDS = 60
@@ -45,7 +46,7 @@ class SegmentRequest:
     prefix: str = ""
     details: bool = False
     glossary: Glossary | None = None
-    ids: tuple[int, ...] = field(default=(), compare=False)
+    ids: SentenceIds = field(default=(), compare=False)
     """The source tokens of the text."""
 
     @property

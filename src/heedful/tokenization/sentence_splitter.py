@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from heedful.tokenization.dependency_trees import SentenceIds
+
 Fits = Callable[[str], bool]
 """Whether a text fits the model. It is slow, and if a text fits, so does any part of it."""
 
@@ -40,7 +42,7 @@ class TextSegment(NamedTuple):
 
     text: str
     separator: str
-    ids: tuple[int, ...] = ()
+    ids: SentenceIds = ()
     """Its source tokens, without END; empty until ``Translator.split_segments`` has checked that it fits."""
 
 
