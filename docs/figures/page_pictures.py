@@ -16,11 +16,10 @@ SENTENCE = "The animal didn't cross the street because it was too tired."
 SCREENSHOTS = {
     # name: view and selection, width, height, dark theme
     "page-translate": ("translate?step=11", 1200, 900, False),
-    "page-cell": ("cell?kind=cross&layer=2&head=3&query=11&key=2", 1200, 1500, False),
+    "page-cell": ("cell?kind=cross&layer=2&head=4&query=11&key=2&step=11", 1200, 1500, False),
     "page-decode": ("decode?beam=4&step=11", 1200, 1080, True),
     "page-experiments": ("experiments?off=cross.1.4&step=11", 1200, 1130, False),
     "page-path": ("path?step=11", 1200, 1300, False),
-    "page-phone": ("head?kind=cross&layer=2&head=3&query=11", 390, 1100, False),
 }
 
 

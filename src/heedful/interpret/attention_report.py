@@ -143,8 +143,8 @@ class AttentionView:
 
     @property
     def query_label(self) -> str:
-        """What a row is: decoder rows are labeled with what they read, cross rows with what they write."""
-        suffixes = {"encoder": "", "decoder": ", the word just read", "cross": ", writing the word"}
+        """What a row is: decoder rows are labeled with the word read, cross rows with the word predicted."""
+        suffixes = {"encoder": "", "decoder": " (word read)", "cross": " (word predicted)"}
         return QUERY_LABEL + suffixes[self.kind]
 
     @property

@@ -39,13 +39,11 @@ def positions_figure(length: int = 50, d_model: int = 64) -> Figure:
     _draw_signed_map(figure, matrix, encodings.numpy(), 1.0, "PE(p, i)")
     matrix.set(title="Every position has its own pattern", xlabel="channel i", ylabel="position p")
     _draw_signed_map(figure, square, products, d_model / 2, "PE(p) · PE(q)")
-    square.set(title="Near positions are similar", xlabel="position q", ylabel="position p")
+    square.set(title="Nearby positions are similar", xlabel="position q", ylabel="position p")
     rows, columns = np.indices(products.shape)
     curve.axhline(0, color=MUTED, linewidth=0.8)
     curve.plot((columns - rows).ravel(), products.ravel(), "o", color=LINE_COLORS[0], markersize=3, alpha=0.35, mew=0)
-    curve.set(
-        title="The product depends on the distance only", xlabel="distance q − p", ylabel="PE(p) · PE(q), all pairs"
-    )
+    curve.set(title="Only the distance matters", xlabel="distance q − p", ylabel="PE(p) · PE(q), all pairs")
     curve.grid(True)
     return figure
 
@@ -148,7 +146,7 @@ def softmax_figure(scores: Sequence[float] = (112, 96), divisor: float = 8) -> F
     bar_axes.set_xticks(positions, [f"{score:g}\n{score:g} / {divisor:g} = {score / divisor:.4g}" for score in scores])
     bar_axes.tick_params(axis="x", length=0)
     bar_axes.set(title="Dividing makes the softmax smoother", ylabel="attention weight", ylim=(0, 1.25))
-    bar_axes.set_xlabel("score q · k, and divided")
+    bar_axes.set_xlabel(f"score q · k, and divided by {divisor:g}")
     bar_axes.set_yticks([0, 0.25, 0.5, 0.75, 1])
     bar_axes.grid(True, axis="y")
     bar_axes.legend(loc="upper right", ncols=2)
