@@ -71,7 +71,7 @@ def test_translate_message_random_output_passes_msgfmt(tmp_path: Path, flag: str
     file.save(str(tmp_path / "a.po"))
     run_tool("msgfmt", "--check-format", "-o", "/dev/null", tmp_path / "a.po")
     assert len(file) > 50
-    assert len(untranslated) < 5
+    assert len(untranslated) < len(file) / 5  # Hypothesis may find several similar ones
 
 
 @SETTINGS

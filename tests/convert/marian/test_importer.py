@@ -1,5 +1,6 @@
 """Import of MarianMT models: the same logits and the same translations as ``transformers``."""
 
+import statistics
 import zipfile
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -108,13 +109,15 @@ def test_search_matches_transformers(trained_pair: ModelPair, beam: int, early: 
         assert [actual[index] for index in complete] == [expected[index] for index in complete], engine.name
 
 
-def test_int8_translations_are_mostly_equal(trained_pair: ModelPair) -> None:
-    """int8 rounds, and CTranslate2 stops the search by another rule."""
+def test_int8_scores_are_close(trained_pair: ModelPair) -> None:
+    """By scores: how many translations of so small a model stay equal depends on the CPU's int8 instructions."""
     pytorch_translator, int8_folder = Translator.with_pytorch(trained_pair.ours), trained_pair.folder / "int8"
     export_ctranslate2(trained_pair.ours, int8_folder, "int8")
     engine = Translator(CTranslate2Backend(trained_pair.ours, int8_folder, precision="int8", workers=1))
-    pairs = zip(pytorch_translator.translate(SENTENCES), engine.translate(SENTENCES), strict=True)
-    assert sum(exact.text == quantized.text for exact, quantized in pairs) >= 75
+    targets = [translation.text for translation in pytorch_translator.translate(SENTENCES)]
+    pairs = zip(pytorch_translator.score(SENTENCES, targets), engine.score(SENTENCES, targets), strict=True)
+    differences = [abs(exact.log_probability - int8.log_probability) / exact.steps for exact, int8 in pairs]
+    assert 0 < statistics.mean(differences) < 0.3  # per token
 
 
 def test_saved_folder_decodes_as_transformers(trained_pair: ModelPair) -> None:
