@@ -16,7 +16,7 @@ import time
 from collections.abc import Collection
 from dataclasses import dataclass
 
-TIMEOUT = 300.0
+TIMEOUT = 600.0
 """Seconds after which a process that has not reached its stop point fails the test."""
 
 
