@@ -23,11 +23,11 @@ from heedful.convert.onnx import (
     export_onnx,
     remove_position_caches,
 )
-from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.translator import Translator
 from heedful.model_folder import ModelFolder
+from heedful.models.base import pad_with_end
 from heedful.models.config import ModelConfig
 from tests.convert.trained_models import PAIRS, SENTENCES, train_model
 from tests.interpret.small_models import new_model_folder

@@ -5,9 +5,9 @@ from functools import cache
 import torch
 import torch.nn.functional as F
 
-from heedful.data.collate import pad_with_end
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.model_folder import ModelFolder, ModelFolderConfig
+from heedful.models.base import pad_with_end
 from heedful.models.config import ModelConfig
 from heedful.models.transformer import Transformer
 from heedful.tokenization.special_tokens import PAD

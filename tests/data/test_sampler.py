@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from heedful.data.config import BatchConfig
 from heedful.data.dataset import TokenDataset, TokenDatasetWriter
-from heedful.data.sampler import TokenBatchSampler, pad_rows, plan_batches
+from heedful.data.sampler import TokenBatchSampler, plan_batches
+from heedful.models.base import pad_rows
 
 
 def realistic_lengths(count: int) -> tuple[np.ndarray, np.ndarray]:

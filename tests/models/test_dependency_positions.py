@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from heedful.data.collate import pad_with_end
 from heedful.generation.config import GenerationConfig
 from heedful.generation.search import search
 from heedful.models.attention import MultiHeadAttention, join_heads
+from heedful.models.base import pad_with_end
 from heedful.models.config import ModelConfig
 from heedful.models.embeddings import exact_sinusoids
 from heedful.models.relative_positions import (

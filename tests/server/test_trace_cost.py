@@ -229,9 +229,9 @@ def test_trace_long_text_split_in_thread(
     threads: list[str] = []
     split = engine.split_segments
 
-    def segments(text: str) -> Any:
+    def segments(text: str, target_language: str = "") -> Any:
         threads.append(threading.current_thread().name)
-        return split(text)
+        return split(text, target_language)
 
     monkeypatch.setattr(engine, "split_segments", segments)
     with served(engine, folder=quick_model) as server:

@@ -24,10 +24,10 @@ from heedful.convert.compatibility import (
     sample_sentences,
     sample_texts,
 )
-from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_json, write_text
 from heedful.model_folder import ModelFolder, ModelFolderConfig
+from heedful.models.base import pad_with_end
 from heedful.models.embeddings import SinusoidalPositions
 from heedful.models.relative_positions import RotaryAttention, rotate_by, rotation_table
 from heedful.models.transformer import DecoderCache, LayerCache, Transformer

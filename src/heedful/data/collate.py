@@ -9,12 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
-from heedful.data.sampler import pad_rows
+from heedful.models.base import TokenRows, pad_rows, pad_with_end
 from heedful.models.config import ArchitectureConfig
-from heedful.tokenization.dependency_trees import SentenceIds, TreeToken
 from heedful.tokenization.special_tokens import END, MASK, PAD
 
 
@@ -46,26 +44,6 @@ class Batch:
                 [start, 0, 0]
             )
         return Batch(self.source[rows], self.decoder_input[rows], self.target[rows], guided_links)
-
-
-TokenRows = Sequence[SentenceIds]
-
-
-def pad_with_end(sentences: TokenRows) -> Tensor:
-    """Add END and pad: (sentences, length), or (sentences, length, 3) if any sentence has a dependency tree.
-
-    >>> pad_with_end([[7, 8], [9]]).tolist()
-    [[7, 8, 1], [9, 1, 0]]
-    """
-    rows, end = [np.asarray(tokens, dtype=np.int64) for tokens in sentences], np.array([END])
-    if any(row.ndim == 2 for row in rows):
-        rows, end = [_add_empty_columns(row) for row in rows], _add_empty_columns(end)
-    return torch.from_numpy(pad_rows([np.concatenate([row, end]) for row in rows], PAD))
-
-
-def _add_empty_columns(row: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Tokens in no word of a dependency tree, if they are token ids alone."""
-    return row if row.ndim == 2 else np.pad(row[:, None], ((0, 0), (0, len(TreeToken._fields) - 1)))
 
 
 def collate(sources: TokenRows, targets: TokenRows) -> Batch:

@@ -138,22 +138,6 @@ def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
     return groups
 
 
-def pad_rows(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]:
-    """The rows as one array, shorter ones padded at the end; tokens may have columns.
-
-    >>> pad_rows([np.array([5, 6, 7]), np.array([8])])
-    array([[5, 6, 7],
-           [8, 0, 0]])
-    """
-    lengths = np.array([len(row) for row in rows], dtype=np.int64)
-    mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (rows, longest)
-    if not len(rows):
-        return np.empty(mask.shape, dtype=np.int64)
-    padded = np.full((*mask.shape, *rows[0].shape[1:]), pad_id, dtype=np.int64)
-    padded[mask] = np.concatenate(rows)
-    return padded
-
-
 class ShardedBatchSampler:
     """The updates of a run over shards: an epoch goes through them in random order, and each is shuffled.
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from heedful.data.collate import pad_with_end
 from heedful.data.sampler import group_by_length
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
@@ -19,7 +18,7 @@ from heedful.generation.search import max_output_lengths, next_token_probabiliti
 from heedful.inference.terminology import build_same_word_predicate
 from heedful.inference.translation import SearchInput
 from heedful.model_folder import ModelFolder
-from heedful.models.base import Seq2SeqModel
+from heedful.models.base import Seq2SeqModel, pad_with_end
 from heedful.progress import format_count
 from heedful.tokenization.dependency_trees import SentenceIds
 from heedful.tokenization.special_tokens import END, PAD

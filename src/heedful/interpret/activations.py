@@ -13,14 +13,13 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.generation.search import search
 from heedful.inference.text_generation import blank_positions, encode_text_with_blanks, fill_blank_ids
 from heedful.model_folder import ModelFolder
 from heedful.models.attention import MultiHeadAttention, causal_mask
-from heedful.models.base import Model, select_token_ids
+from heedful.models.base import Model, pad_with_end, select_token_ids
 from heedful.models.config import RECURRENT_ARCHITECTURES, ModelConfig
 from heedful.models.language_models import CausalLM, CausalLMLayer, MaskedLM
 from heedful.models.sublayers import PostNorm
@@ -258,16 +257,17 @@ def compute_activations_from_ids(
     model = model_folder.model.eval()
     device = model.output.weight.device
     tensors: dict[str, Tensor] = {}
-    source = mask_positions(pad_with_end([source_ids]), masked_source)
+    padded = pad_with_end([source_ids])
+    source = mask_positions(padded, masked_source)
     decoder_input = torch.tensor([[PAD, *target_ids]], device=device)
     with torch.inference_mode():
         tensors["logits"] = model.logits(model(source.to(device), decoder_input, tensors.__setitem__))
     config, tokenizer = model_folder.config.model, model_folder.tokenizer
-    vocabulary_ids = get_token_ids(source_ids)
+    token_ids = select_token_ids(padded)[0].tolist()  # with END
     labels = {**SPECIAL_LABELS, MASK: BLANK_LABEL} if config.architecture == "masked_lm" else SPECIAL_LABELS
     source_tokens = decoder_tokens = EMPTY_SEQUENCE
     if config.architecture != "causal_lm":
-        source_tokens = build_token_sequence(tokenizer.source, [*vocabulary_ids, END], labels)
+        source_tokens = build_token_sequence(tokenizer.source, token_ids, labels)
     if config.architecture != "masked_lm":
         decoder_tokens = build_token_sequence(tokenizer.target, [PAD, *target_ids])
     projected_keys = None
@@ -276,7 +276,7 @@ def compute_activations_from_ids(
         key_ids, key_labels = zip(*((i, f"Σ{i + 1}") for i in range(config.projected_length)), strict=True)
         projected_keys = TokenSequence(key_ids, key_labels, key_ids, key_labels)
     last_tag_id = MASK + len(tokenizer.source.vocabulary.languages)  # tags follow the special tokens
-    tags = takewhile(lambda token_id: MASK < token_id <= last_tag_id, vocabulary_ids)
+    tags = takewhile(lambda token_id: MASK < token_id <= last_tag_id, token_ids)
     return Activations(
         source_tokens,
         decoder_tokens,

@@ -18,7 +18,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.files import wrap_read_errors, write_bytes
 from heedful.generation.beam_search import BeamCandidate, beam_search
@@ -45,6 +44,7 @@ from heedful.interpret.heads import compute_head_profiles, default_aligner, entr
 from heedful.interpret.trace_schema import MAX_TRACE_TOKENS, ModelFacts, TraceManifest, TraceRequest
 from heedful.interpret.trace_tensors import TensorIndex, build_tensor_index
 from heedful.model_folder import ModelFolder
+from heedful.models.base import pad_with_end
 from heedful.models.config import RECURRENT_ARCHITECTURES, ModelConfig
 from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import METASPACE

@@ -12,12 +12,11 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.interpret.activations import ATTENTION_KINDS, Activations, AttentionKind, attention_name, get_stack
 from heedful.model_folder import ModelFolder
 from heedful.models.attention import attention_scores, causal_mask
-from heedful.models.base import Model
+from heedful.models.base import Model, pad_with_end
 
 THUMBNAIL_SIZE = 24
 """Maximum rows and columns of a thumbnail; longer sentences are pooled."""

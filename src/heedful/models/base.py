@@ -1,19 +1,22 @@
-"""What all models share, and the observer that receives intermediate tensors.
+"""What all models share: the padded input, and the observer that receives intermediate tensors.
 
 An observer gets named tensors (``encoder.0.self.weights``, ``decoder.2.cross.q``) during a forward pass.
 Observing never changes the output, and unobserved tensors are never computed.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from heedful.models.config import ModelConfig
-from heedful.tokenization.special_tokens import PAD
+from heedful.tokenization.dependency_trees import SentenceIds, TreeToken
+from heedful.tokenization.special_tokens import END, PAD
 
 Observer = Callable[[str, Tensor], None]
 
@@ -34,6 +37,42 @@ def scope_observer(observer: Observer | None, scope: str) -> Observer | None:
 def select_token_ids(source: Tensor) -> Tensor:
     """The token ids of a source: itself, or with dependency trees the first of its columns: (batch, length)."""
     return source if source.dim() == 2 else source[..., 0]
+
+
+TokenRows = Sequence[SentenceIds]
+
+
+def pad_with_end(sentences: TokenRows) -> Tensor:
+    """Add END and pad: (sentences, length), or (sentences, length, 3) if any sentence has a dependency tree.
+
+    >>> pad_with_end([[7, 8], [9]]).tolist()
+    [[7, 8, 1], [9, 1, 0]]
+    """
+    rows, end = [np.asarray(tokens, dtype=np.int64) for tokens in sentences], np.array([END])
+    if any(row.ndim == 2 for row in rows):
+        rows, end = [_add_empty_columns(row) for row in rows], _add_empty_columns(end)
+    return torch.from_numpy(pad_rows([np.concatenate([row, end]) for row in rows], PAD))
+
+
+def _add_empty_columns(row: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Tokens in no word of a dependency tree, if they are token ids alone."""
+    return row if row.ndim == 2 else np.pad(row[:, None], ((0, 0), (0, len(TreeToken._fields) - 1)))
+
+
+def pad_rows(rows: Sequence[NDArray[Any]], pad_id: int = 0) -> NDArray[np.int64]:
+    """The rows as one array, shorter ones padded at the end; tokens may have columns.
+
+    >>> pad_rows([np.array([5, 6, 7]), np.array([8])])
+    array([[5, 6, 7],
+           [8, 0, 0]])
+    """
+    lengths = np.array([len(row) for row in rows], dtype=np.int64)
+    mask = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (rows, longest)
+    if not len(rows):
+        return np.empty(mask.shape, dtype=np.int64)
+    padded = np.full((*mask.shape, *rows[0].shape[1:]), pad_id, dtype=np.int64)
+    padded[mask] = np.concatenate(rows)
+    return padded
 
 
 class Model(nn.Module):

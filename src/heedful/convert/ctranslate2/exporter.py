@@ -11,12 +11,12 @@ import torch
 
 from heedful.convert.compatibility import sample_sentences, sample_texts
 from heedful.convert.ctranslate2.weights import export_ctranslate2
-from heedful.data.collate import pad_with_end
 from heedful.errors import HeedfulError
 from heedful.files import write_bytes, write_text
 from heedful.generation.config import GenerationConfig
 from heedful.generation.search import max_output_lengths, search
 from heedful.model_folder import ModelFolder
+from heedful.models.base import pad_with_end
 from heedful.tokenization.sentencepiece import segmentation_warning, sentencepiece_bytes
 
 TOLERANCE = 1e-3
