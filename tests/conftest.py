@@ -131,11 +131,18 @@ def shared_folder(factory: pytest.TempPathFactory) -> Path:
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run tests of the demo last and start its training at once, so that no test waits for it."""
+@pytest.hookimpl(tryfirst=True)  # before tests are selected by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests of the demo as long, and run them last."""
+    for item in filter(uses_demo, items):
+        item.add_marker("long")
     items.sort(key=uses_demo)  # stable: keeps the order of the others
-    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0" and any(map(uses_demo, items)):
-        base = shared_folder(config._tmp_path_factory)  # type: ignore[attr-defined]
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the training of the demo if a test needs it, so that no test waits for it."""
+    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0" and any(map(uses_demo, session.items)):
+        base = shared_folder(session.config._tmp_path_factory)  # type: ignore[attr-defined]
         threading.Thread(target=train_demo, args=[base], daemon=True).start()
 
 

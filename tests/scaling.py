@@ -12,6 +12,8 @@ def check_nearly_linear(work: Callable[[int], object], size: int) -> None:
     seconds = _measure(work, size)
     if seconds > FAST_SECONDS:
         small_seconds = max(_measure(work, size // 8) for _ in range(3))
+        if seconds >= 24 * small_seconds:  # other load, or garbage collection
+            seconds = min(_measure(work, size) for _ in range(3))
         assert seconds < 24 * small_seconds, f"{small_seconds:.3g} s for {size // 8}, {seconds:.3g} s for {size}"
 
 

@@ -70,7 +70,7 @@ def check_match(model_folder: ModelFolder, graphs: OnnxGraphs, longest: int) -> 
         expected = model_folder.translation_model.logits(model_folder.translation_model(source, decoder_input)).numpy()
     actual = compute_stepwise(graphs, source.numpy(), target.numpy())
     for row, length in enumerate(map(len, targets)):
-        np.testing.assert_allclose(actual[row, : length + 1, 1:], expected[row, : length + 1, 1:], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(actual[row, : length + 1, 1:], expected[row, : length + 1, 1:], rtol=1e-4, atol=1e-4)
     assert np.isneginf(actual[..., 0]).all()  # padding is never generated
     for row, (source_ids, target_ids) in enumerate(
         zip(sources, targets, strict=True)

@@ -18,8 +18,6 @@ from tests.models.variants import VARIANTS
 
 SENTENCE = "The animal didn't cross the street because it was too tired."
 TARGET = "L'animal n'a pas traversé la rue parce qu'il était trop fatigué."
-DISTANCES = ("alibi", "relative", "relative-dependency")
-"""Variants in which a distance adds to the scores."""
 HEADS = "2 4 4 0 6 4 11 11 11 11 4"
 all_variants = pytest.mark.parametrize("name", VARIANTS)
 
@@ -62,7 +60,9 @@ def test_explain_row_of_variant_has_every_step(name: str) -> None:
         text = str(explanation)
         assert ("RMSNorm" in text) == (VARIANTS[name].get("norm") == "rmsnorm")
         assert ("Rotary" in text) == (name == "rotary" and kind != "cross")
-        assert ("+ distance" in text) == (name in DISTANCES and kind != "cross")
+        has_bias = build_model_attention(model_folder, activations, kind, 0).heads[1].attention.bias is not None
+        assert ("+ distance" in text) == has_bias
+        assert has_bias == (kind != "cross") or name not in ("alibi", "relative", "relative-dependency")
 
 
 @all_variants

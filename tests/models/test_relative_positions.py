@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from heedful.models.attention import MultiHeadAttention, causal_mask, join_heads
+from heedful.models.attention import MultiHeadAttention, causal_mask, join_heads, split_heads
 from heedful.models.relative_positions import (
     AlibiAttention,
     RelativeAttention,
@@ -31,7 +31,8 @@ def new(kind: type[MultiHeadAttention], **options: Any) -> Any:
 
 def project_without_positions(module: MultiHeadAttention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values before any position: (heads, length, channels) each."""
-    return tuple(tensor[0] for tensor in MultiHeadAttention.project(module, x))  # type: ignore[return-value]
+    query, key, value = (split_heads(third, HEADS)[0] for third in module.input(x).chunk(3, dim=-1))
+    return query, key, value
 
 
 def reference_rotation(vector: Tensor, position: int) -> Tensor:

@@ -25,8 +25,10 @@ def reference_attention(
     causal: bool = False,
     dropout: float = 0.0,
     scale: float,
+    bias: Tensor | None = None,
 ) -> Tensor:
     assert not dropout
+    assert bias is None
     assert scale == query.size(-1) ** -0.5
     return attention(query, key, value, causal_mask(query.size(-2)) if causal else attention_mask)
 
@@ -40,8 +42,10 @@ def reference_loss(
     return smoothed, nll.detach()
 
 
-def short_attention(*tensors: Tensor, causal: bool = False, dropout: float = 0.0, scale: float) -> Tensor:
-    return eager_attention(*tensors, causal=causal, scale=scale)
+def short_attention(
+    *tensors: Tensor, causal: bool = False, dropout: float = 0.0, scale: float, bias: Tensor | None = None
+) -> Tensor:
+    return eager_attention(*tensors, causal=causal, scale=scale, bias=bias)
 
 
 def train_curve(dtype: torch.dtype, precision: str) -> list[float]:

@@ -5,9 +5,10 @@ from itertools import pairwise
 import pytest
 
 from heedful.training.config import TrainingConfig
-from heedful.training.lr_schedule import compute_learning_rate, noam
+from heedful.training.lr_schedule import DECAY_SHAPES, compute_learning_rate, noam
 
 WARMUP, TOTAL = 7, 107
+SCHEDULES = ("noam", *DECAY_SHAPES)
 
 
 def learning_rate(step: int, total: int, config: TrainingConfig, d_model: int) -> float:
@@ -32,7 +33,7 @@ def test_default_schedule_is_noam() -> None:
         assert learning_rate(step, 1000, config, 37) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize("schedule", ["noam", "linear", "cosine", "constant"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_schedule_warmup_is_linear(schedule: str) -> None:
     warmup = all_rates(lr_schedule=schedule)[:WARMUP]
     assert warmup == pytest.approx([step / WARMUP for step in range(1, WARMUP + 1)])
@@ -54,7 +55,7 @@ def test_schedule_after_warmup_has_its_shape(schedule: str, first: float, middle
     assert rates[-1] == pytest.approx(last, rel=1e-6)
 
 
-@pytest.mark.parametrize("schedule", ["noam", "linear", "cosine", "constant"])
+@pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("cooldown", [0.0, 0.3, 1.0])
 def test_schedule_after_warmup_is_positive_and_never_rises(schedule: str, cooldown: float) -> None:
     rates = all_rates(lr_schedule=schedule, cooldown_fraction=cooldown)
@@ -69,6 +70,17 @@ def test_cooldown_scales_the_end_linearly() -> None:
     assert factors[54] == pytest.approx(53 / 53.5)
     assert factors[-1] == pytest.approx(1 / 53.5)
     assert all(later < earlier for earlier, later in pairwise(factors[54:]))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_timed_run_slower_than_its_warmup_stays_at_or_below_peak(schedule: str) -> None:
+    """The warm-up ends at a tenth of the time, here long before update 4,000."""
+    config = TrainingConfig.from_settings(
+        {"learning_rate": 1.0, "warmup_updates": 4000, "lr_schedule": schedule, "max_minutes": 1}
+    )
+    rates = [learning_rate(step, 100, config, 512) for step in range(1, 101)]
+    assert max(rates) == pytest.approx(1, rel=0.01)
+    assert max(rates) <= 1
 
 
 def test_run_shorter_than_its_warmup_only_warms_up() -> None:

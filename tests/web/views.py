@@ -19,6 +19,8 @@ VIEW_SELECTORS = {
     "lesson": ".question",
 }
 """The selector of what a view draws last."""
+UNSUPPORTED_VIEWS = {"causal_lm": {"lesson"}, "masked_lm": {"decode", "lesson"}}
+"""Views that a language model does not have."""
 MAX_NODES = 5000
 
 

@@ -333,10 +333,9 @@ class UncachedRotaryAttention(RotaryAttention):
         super().__init__(other.d_model, other.heads)
         self.input, self.output, self.scale = other.input, other.output, other.scale
 
-    def project(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = super(RotaryAttention, self).project(x)
-        table = rotation_table(x.size(1), query.size(-1), offset)
-        return rotate_by(query, table), rotate_by(key, table), value
+    def encode_positions(self, x: Tensor, offset: int = 0) -> Tensor:
+        length, channels = x.shape[-2:]
+        return rotate_by(x, rotation_table(length, channels, offset))
 
 
 def remove_position_caches(model: Transformer) -> Transformer:

@@ -1,7 +1,7 @@
 """Reads sentence pairs from files of any format, plain or gzipped, and from standard input (``-``).
 
 A pair that cannot be read becomes a record with an error and its line number, and reading continues where
-possible. A new format is one module in ``formats/`` and one entry in FORMATS.
+possible. docs/architecture.md says how to add a format.
 """
 
 import gzip

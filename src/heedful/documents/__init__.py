@@ -1,1 +1,1 @@
-"""Localisation files: PO, TMX and XLIFF, whose untranslated units are filled in while all else stays."""
+"""Localization files: PO, TMX and XLIFF, whose untranslated units are filled in while all else stays."""

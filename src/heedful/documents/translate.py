@@ -6,6 +6,7 @@ A document is written completely or not at all.
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast, get_args
@@ -40,7 +41,15 @@ from heedful.tokenization.protected_spans import ProtectionRules
 
 _HEAD_BYTES = 1 << 16
 
-DocumentReader = type[PoDocument] | type[TmxDocument] | type[Xliff1Document] | type[Xliff2Document]
+DocumentReader = Callable[[Path], Document]
+
+DOCUMENT_READERS: dict[str, DocumentReader] = {
+    "po": PoDocument,
+    "tmx": TmxDocument,
+    "xliff": Xliff1Document,
+    "xliff2": Xliff2Document,
+}
+"""Readers by the name that ``detect_format`` returns; XLIFF 2 is another format than XLIFF 1."""
 
 
 def open_document(path: Path) -> Document:
@@ -58,14 +67,12 @@ def detect_document(path: Path) -> DocumentReader | None:
     with wrap_read_errors(path), path.open("rb") as plain, decompress_gzip(plain) as stream:
         head, is_gzip = stream.read(_HEAD_BYTES), stream is not plain
     format_name = detect_format(head)
-    if format_name not in ("po", "tmx", "xliff"):
-        return None
-    if is_gzip:
+    if format_name == "xliff" and read_root_element(head).namespace.startswith(f"{XLIFF_NAMESPACE}2"):
+        format_name = "xliff2"
+    reader = DOCUMENT_READERS.get(format_name)
+    if reader and is_gzip:
         raise HeedfulError(f"{path} is a gzip file", hint="decompress it: documents are written uncompressed")
-    if format_name == "xliff":
-        version = read_root_element(head).namespace.removeprefix(XLIFF_NAMESPACE)
-        return Xliff2Document if version.startswith("2") else Xliff1Document
-    return PoDocument if format_name == "po" else TmxDocument
+    return reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from heedful.interpret.activations import Activations, AttentionKind, attention_
 from heedful.model_folder import ModelFolder
 from heedful.models.attention import MultiHeadAttention, attention_scores, mask_scores
 from heedful.models.efficient_attention import LinformerAttention
-from heedful.models.relative_positions import AlibiAttention, RelativeAttention, RotaryAttention, rotate
+from heedful.models.relative_positions import RelativeAttention
 from heedful.models.sublayers import Norm, PreNorm
 
 
@@ -123,11 +123,8 @@ class HeadStep:
         module, mask, scale = self.module, self.attention_mask, self.scale
         query, key, value = self.query.result, self.key.result, self.value.result
         match module:
-            case RotaryAttention():
-                return AttentionStep(rotate(query), rotate(key), value, mask, scale)
-            case AlibiAttention():
-                bias = module.bias(query, key)[self.head_index].cpu()
-                return AttentionStep(query, key, value, mask, scale, bias)
+            case None:
+                return AttentionStep(query, key, value, mask, scale)
             case RelativeAttention():
                 relations = module.relative_vectors(query, key, self.tree_relations)
                 relation_keys = _sum_in_float64([relation.keys[relation.indices] for relation in relations])
@@ -141,7 +138,10 @@ class HeadStep:
                     for x, projection in ((key, module.key_sums), (value, module.value_sums))
                 )
                 return AttentionStep(query, key, value, None, scale)
-        return AttentionStep(query, key, value, mask, scale)
+        score_bias = module.score_bias(query, key)
+        head_bias = None if score_bias is None else score_bias[self.head_index].cpu()
+        query, key = module.encode_positions(query), module.encode_positions(key)
+        return AttentionStep(query, key, value, mask, scale, head_bias)
 
 
 def _sum_in_float64(vectors: Sequence[Tensor]) -> Tensor:

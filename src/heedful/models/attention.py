@@ -25,12 +25,16 @@ def mask_scores(scores: Tensor, attention_mask: Tensor | None) -> Tensor:
 
 
 def attention_weights(
-    query: Tensor, key: Tensor, attention_mask: Tensor | None = None, scale: float | None = None
+    query: Tensor,
+    key: Tensor,
+    attention_mask: Tensor | None = None,
+    scale: float | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(d_k)), equation 1; ``scale`` replaces 1 / sqrt(d_k)."""
+    """softmax(Q K^T / sqrt(d_k) + bias), equation 1 without bias; ``scale`` replaces 1 / sqrt(d_k)."""
     scores = attention_scores(query, key)
     scaled = scores / math.sqrt(query.size(-1)) if scale is None else scores * scale
-    return mask_scores(scaled, attention_mask).softmax(dim=-1)
+    return mask_scores(scaled if bias is None else scaled + bias, attention_mask).softmax(dim=-1)
 
 
 def attention(query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None = None) -> Tensor:
@@ -64,7 +68,8 @@ class MultiHeadAttention(nn.Module):
     """Concat(head_1, ..., head_h) W^O with head_i = Attention(Q W_i^Q, K W_i^K, V W_i^V), section 3.2.2.
 
     W^Q, W^K and W^V of all heads are the three thirds of one matrix, so self-attention needs one product.
-    Variants (relative_positions.py, efficient_attention.py) override ``project``, ``attend`` and ``weights``.
+    Positions (relative_positions.py) override ``encode_positions`` or ``score_bias``; other variants override
+    ``attend`` and ``weights``.
     """
 
     def __init__(
@@ -86,10 +91,18 @@ class MultiHeadAttention(nn.Module):
     def project(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor, Tensor]:
         """Query, key and value for self-attention: each (batch, heads, length, d_k).
 
-        ``offset`` is the position of the first token; only rotary attention uses it.
+        ``offset`` is the position of the first token.
         """
-        query, key, value = self.input(x).chunk(3, dim=-1)
-        return split_heads(query, self.heads), split_heads(key, self.heads), split_heads(value, self.heads)
+        query, key, value = (split_heads(third, self.heads) for third in self.input(x).chunk(3, dim=-1))
+        return self.encode_positions(query, offset), self.encode_positions(key, offset), value
+
+    def encode_positions(self, x: Tensor, offset: int = 0) -> Tensor:
+        """Queries or keys of self-attention with their positions, (..., length, d_k); unchanged by default."""
+        return x
+
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor | None:
+        """What is added to the scaled scores: (heads, queries, keys); None by default."""
+        return None
 
     def query(self, x: Tensor) -> Tensor:
         """Query for cross-attention: (batch, heads, length, d_k)."""
@@ -135,12 +148,19 @@ class MultiHeadAttention(nn.Module):
         With fewer queries than keys (incremental decoding), the queries are the last positions.
         """
         return fast_attention(
-            query, key, value, attention_mask, causal=causal, dropout=self.active_dropout, scale=self.scale
+            query,
+            key,
+            value,
+            attention_mask,
+            causal=causal,
+            dropout=self.active_dropout,
+            scale=self.scale,
+            bias=self.score_bias(query, key),
         )
 
     def weights(self, query: Tensor, key: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The full matrix of attention weights, for inspection: (batch, heads, queries, keys)."""
-        return attention_weights(query, key, attention_mask, self.scale)
+        return attention_weights(query, key, attention_mask, self.scale, self.score_bias(query, key))
 
     def pattern(self, length: int) -> Tensor | None:
         """Which positions a sparse attention lets attend, masks aside: (length, length); None for all."""

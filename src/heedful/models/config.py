@@ -1,6 +1,6 @@
 """Shape of a model; the defaults are the paper's base model (table 3)."""
 
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -130,6 +130,11 @@ class ArchitectureConfig(Config):
     def channels(self) -> int:
         """Channels per head [d_k]."""
         return self.d_model // self.heads
+
+    @property
+    def attention_options(self) -> dict[str, Any]:
+        """Options that all attention classes share."""
+        return {"dropout": self.attention_dropout, "bias": self.attention_bias, "scaled": self.scale_attention}
 
     @property
     def embedding_scale(self) -> float:

@@ -13,13 +13,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.models.attention import MultiHeadAttention, attention_scores, fast_attention, mask_scores
+from heedful.models.attention import MultiHeadAttention, attention_scores, mask_scores
 from heedful.models.base import select_token_ids
 from heedful.models.config import ArchitectureConfig
 from heedful.models.embeddings import Embedding, exact_sinusoids, sinusoids
 
 CACHED_POSITIONS = 256
 """Positions whose rotation is cached; later ones are computed on demand."""
+
+
+def new_full_attention(config: ArchitectureConfig) -> MultiHeadAttention:
+    """Build the self-attention over all positions that a config describes."""
+    sizes, options = (config.d_model, config.heads), config.attention_options
+    if config.positions in ("relative", "relative-dependency"):
+        return RelativeAttention(*sizes, max_distance=config.max_relative_distance, **options)
+    attention_classes: dict[str, type[MultiHeadAttention]] = {"rotary": RotaryAttention, "alibi": AlibiAttention}
+    return attention_classes.get(config.positions, MultiHeadAttention)(*sizes, **options)
 
 
 def relative_distances(queries: int, keys: int, device: torch.device | None = None) -> Tensor:
@@ -40,9 +49,8 @@ class RotaryAttention(MultiHeadAttention):
     pos / 10000^(2i/d_k).
     """
 
-    def project(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = super().project(x)
-        return rotate(query, offset), rotate(key, offset), value
+    def encode_positions(self, x: Tensor, offset: int = 0) -> Tensor:
+        return rotate(x, offset)
 
 
 def rotate(x: Tensor, offset: int = 0) -> Tensor:
@@ -151,26 +159,8 @@ class AlibiAttention(MultiHeadAttention):
         super().__init__(d_model, heads, **options)
         self.register_buffer("slopes", torch.tensor(alibi_slopes(heads)), persistent=False)
 
-    def attend(
-        self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, *, causal: bool
-    ) -> Tensor:
-        return fast_attention(
-            query,
-            key,
-            value,
-            attention_mask,
-            causal=causal,
-            dropout=self.active_dropout,
-            scale=self.scale,
-            bias=self.bias(query, key),
-        )
-
-    def weights(self, query: Tensor, key: Tensor, attention_mask: Tensor | None) -> Tensor:
-        scores = attention_scores(query, key) * self.scale + self.bias(query, key)
-        return mask_scores(scores, attention_mask).softmax(dim=-1)
-
-    def bias(self, query: Tensor, key: Tensor) -> Tensor:
-        """-slope x distance, added to the scaled scores: (heads, queries, keys)."""
+    def score_bias(self, query: Tensor, key: Tensor) -> Tensor:
+        """-slope x distance."""
         distance = relative_distances(query.size(-2), key.size(-2), query.device).abs()
         return (-self.slopes[:, None, None] * distance).to(query.dtype)
 

@@ -9,7 +9,6 @@ is a value: ``step`` takes one and returns a longer one; modules hold only weigh
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,11 +24,9 @@ from heedful.models.efficient_attention import (
 )
 from heedful.models.embeddings import Embedding, new_output_bias, new_token_embeddings
 from heedful.models.relative_positions import (
-    AlibiAttention,
     DepthEmbedding,
-    RelativeAttention,
-    RotaryAttention,
     TreeAttention,
+    new_full_attention,
     split_columns,
     structural_distance_ids,
 )
@@ -173,7 +170,7 @@ class DecoderLayer(nn.Module):
     def __init__(self, config: ArchitectureConfig) -> None:
         super().__init__()
         self.attention = new_decoder_attention(config)
-        self.cross_attention = MultiHeadAttention(config.d_model, config.heads, **attention_options(config))
+        self.cross_attention = MultiHeadAttention(config.d_model, config.heads, **config.attention_options)
         self.feed_forward = new_feed_forward(config)
         self.residual_attention, self.residual_cross = new_residual(config), new_residual(config)
         self.residual_feed_forward = new_residual(config)
@@ -259,7 +256,7 @@ class DecoderCache:
 
 def new_encoder_attention(config: ArchitectureConfig, layer: int) -> MultiHeadAttention:
     """Build the self-attention of an encoder layer; BigBird draws other random blocks in each layer."""
-    sizes, options = (config.d_model, config.heads), attention_options(config)
+    sizes, options = (config.d_model, config.heads), config.attention_options
     if config.encoder_attention == "bigbird":
         blocks = BlockPattern(config.block_size, config.window_blocks, config.global_blocks, config.random_blocks)
         return BigBirdAttention(*sizes, blocks=blocks, seed=layer, **options)
@@ -275,19 +272,5 @@ def new_decoder_attention(config: ArchitectureConfig) -> MultiHeadAttention:
     """Build the causal self-attention of a decoder layer."""
     if config.decoder_attention == "bigbird":
         blocks = BlockPattern(config.block_size, config.window_blocks, config.global_blocks)
-        return CausalBigBirdAttention(config.d_model, config.heads, blocks=blocks, **attention_options(config))
+        return CausalBigBirdAttention(config.d_model, config.heads, blocks=blocks, **config.attention_options)
     return new_full_attention(config)
-
-
-def new_full_attention(config: ArchitectureConfig) -> MultiHeadAttention:
-    """Build the self-attention over all positions."""
-    sizes, options = (config.d_model, config.heads), attention_options(config)
-    if config.positions in ("relative", "relative-dependency"):
-        return RelativeAttention(*sizes, max_distance=config.max_relative_distance, **options)
-    attention_classes: dict[str, type[MultiHeadAttention]] = {"rotary": RotaryAttention, "alibi": AlibiAttention}
-    return attention_classes.get(config.positions, MultiHeadAttention)(*sizes, **options)
-
-
-def attention_options(config: ArchitectureConfig) -> dict[str, Any]:
-    """Options that all attention classes share."""
-    return {"dropout": config.attention_dropout, "bias": config.attention_bias, "scaled": config.scale_attention}

@@ -23,8 +23,8 @@ from heedful.tokenization.languages import detect_languages
 
 LOG = logging.getLogger("heedful.server")
 
-HEADER_KEY_PATHS = {"/api/translate", "/api/alternatives", "/api/trace", "/api/generate", "/api/fill"}
-"""Routes that take the API key from the header or the query string only, not from the body."""
+NATIVE_PREFIX = "/api/"
+"""Routes below it take the API key from the header or the query string only, not from the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,8 @@ class ServerState:
 
     def check_key_before_body(self, request: Request) -> None:
         """Reject a POST with a wrong key before its body is read; without a key, the body may have it."""
-        in_body = request.scope["path"] not in HEADER_KEY_PATHS and _extract_key(request, request.query_params) is None
+        is_native = request.scope["path"].startswith(NATIVE_PREFIX)
+        in_body = not is_native and _extract_key(request, request.query_params) is None
         if request.method == "POST" and not in_body:
             self.check_key(request, request.query_params)
 

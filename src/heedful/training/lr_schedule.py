@@ -46,7 +46,7 @@ def compute_learning_rate(step: int, progress: float, config: TrainingConfig, d_
     if warmup_progress <= 1:
         factor = warmup_progress
     elif config.lr_schedule == "noam":
-        factor = math.sqrt(config.warmup_updates / step)
+        factor = math.sqrt(min(1.0, config.warmup_updates / step))  # the warm-up of a timed run can end early
     else:
         remaining = (1 - progress) / max(1 - warmup_fraction, 1e-9)
         factor = DECAY_SHAPES[config.lr_schedule](min(1.0, max(0.0, remaining)))
