@@ -234,9 +234,9 @@ def terminal_width(fallback: int = 100) -> int:
     return shutil.get_terminal_size((fallback, 24)).columns
 
 
-def can_style(stream: TextIO = sys.stdout) -> bool:
+def can_style(stream: TextIO | None = None) -> bool:
     """Whether to print bold text: on a capable terminal, unless NO_COLOR is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _stringify_non_finite(value: Any) -> Any:
