@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
+from prometheus_client import Counter
+
 from heedful.progress import Reporter
 from heedful.server.app import create_app, create_server
 from heedful.server.batching import Batcher
@@ -85,6 +87,12 @@ def multipart(fields: Mapping[str, str], file: tuple[str, bytes] | None = None) 
         sections.append(disposition.encode() + file[1])
     body = b"".join(b"--border\r\n" + section + b"\r\n" for section in sections) + b"--border--\r\n"
     return body, "multipart/form-data; boundary=border"
+
+
+def read_value(counter: Counter) -> float:
+    """The value of a counter."""
+    [family] = counter.collect()
+    return family.samples[0].value
 
 
 def wait_until(condition: Any, seconds: float = SECONDS) -> None:

@@ -13,7 +13,7 @@ from heedful.server.batching import Admission, Batcher
 from heedful.server.config import ServerConfig
 from heedful.tokenization.sentence_splitter import TextSegment
 from tests.server.fake_translators import FakeTranslator, add_ids
-from tests.server.server_process import SECONDS
+from tests.server.server_process import SECONDS, read_value
 
 GREEDY = GenerationConfig(beam_size=1)
 
@@ -62,8 +62,8 @@ def test_translate_concurrent_requests_share_one_batch() -> None:
         await first
         assert [get_texts(await task) for task in tasks] == [[f"SENTENCE {i}"] for i in range(50)]
         assert [len(batch) for batch in engine.batches] == [1, 50]
-        assert batcher.metrics.batches == 2
-        assert batcher.metrics.sentences == 51
+        assert read_value(batcher.metrics.batches) == 2
+        assert read_value(batcher.metrics.sentences) == 51
 
     run_with_batcher(scenario)
 
@@ -186,7 +186,7 @@ def test_queue_full_rejects_with_503() -> None:
         await first
         assert get_texts(await waiting) == ["A B C D E F G"]
         assert get_texts(await admitted) == ["H I"]
-        assert batcher.metrics.rejections == {"queue": 1}
+        assert read_value(batcher.metrics.rejections.labels("queue")) == 1
 
     run_with_batcher(scenario, max_queue_tokens=10)
 
@@ -205,9 +205,9 @@ def test_translate_duplicates_run_once() -> None:
         results = await asyncio.gather(*(translate(batcher, ["same", "same"]) for _ in range(5)))
         assert [get_texts(translations) for translations in results] == [["SAME", "SAME"]] * 5
         assert engine.batches == [["same"]]
-        assert batcher.metrics.duplicates == 9
+        assert read_value(batcher.metrics.duplicates) == 9
         await translate(batcher, ["same"])
-        assert batcher.metrics.cached == 1
+        assert read_value(batcher.metrics.cached) == 1
         await translate(batcher, ["same"], GREEDY)  # other settings are not shared
         await translate(batcher, ["same"], GREEDY, ["prefix"])
         assert len(engine.batches) == 3
@@ -253,7 +253,7 @@ def test_queue_deadline_passed_drops_segment() -> None:
         engine.gate.set()
         await first
         assert engine.batches == [["blocking"]]
-        assert batcher.metrics.dropped == 1
+        assert read_value(batcher.metrics.dropped) == 1
 
     run_with_batcher(scenario)
 
@@ -300,7 +300,7 @@ def test_batch_failing_segment_fails_alone() -> None:
         assert bad.status == 500
         assert "poison" not in bad.message
         assert get_texts(await translate(batcher, ["later"])) == ["LATER"]
-        assert batcher.metrics.failures == 1
+        assert read_value(batcher.metrics.failures) == 1
 
     run_with_batcher(scenario)
 
@@ -384,7 +384,7 @@ class TestStream:
             await asyncio.sleep(2)
             with pytest.raises(APIError, match="too long"):
                 _ = [chunk async for chunk in short]
-            assert batcher.metrics.rejections == {"deadline": 2}
+            assert read_value(batcher.metrics.rejections.labels("deadline")) == 2
 
         run_with_batcher(scenario, seconds=0.001)
 

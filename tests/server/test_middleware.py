@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
+from prometheus_client.parser import text_string_to_metric_families
 
 from heedful.server.batching import Batcher
 from tests.server.fake_translators import FakeTranslator
-from tests.server.server_process import SECONDS, Response, RunningServer, ask, multipart, served, wait_until
+from tests.server.server_process import SECONDS, Response, RunningServer, ask, multipart, read_value, served, wait_until
 
 KEY = "s3cret-key"
 
@@ -133,7 +135,7 @@ class TestTimeouts:
                 engine.gate.set()
                 assert first.result().status == 200
             wait_until(lambda: server.state.in_flight == 0)
-            assert server.state.metrics.disconnected == 1
+            assert read_value(server.state.metrics.disconnected) == 1
             assert translate(server, "after").status == 200
         assert ["abandoned"] not in engine.batches
 
@@ -296,7 +298,7 @@ class TestLimits:
             assert ask(server.address, "/ready").status == 503
             assert ask(server.address, "/ready").json == {"status": "draining"}
             assert ask(server.address, "/health").status == 200
-            assert b"heedful_ready 0\n" in ask(server.address, "/metrics").body
+            assert b"heedful_ready 0.0\n" in ask(server.address, "/metrics").body
             rejected = translate(server, "late")
             assert rejected.status == 503
             assert rejected.headers["retry-after"]
@@ -360,34 +362,36 @@ def test_incomplete_translation_is_reported(text: str, kind: str, complete: bool
 
 
 def test_metrics_valid_prometheus_text() -> None:
-    with served(FakeTranslator(), api_keys=(KEY,)) as server:
+    with served(FakeTranslator(), FakeTranslator(languages=("fr", "en")), api_keys=(KEY,)) as server:
         for number in range(3):
             translate(server, f"text {number % 2}", api_key=KEY)
         translate(server, "text", api_key="wrong")
-        ask(server.address, '/no"such\npath'.replace("\n", "%0a"))
-        text = ask(server.address, "/metrics", headers={"Authorization": f"Bearer {KEY}"}).body.decode()
-    sample = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="[^"\\]*",?)*)\})? ([0-9.e+-]+)')
-    values: dict[str, float] = {}
-    types: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            _, _, name, kind = line.split()
-            assert name not in types
-            types[name] = kind
-        else:
-            match = sample.fullmatch(line)
-            assert match, line
-            family = match[1] if match[1] in types else re.sub("_(bucket|sum|count)$", "", match[1])
-            assert family in types, line
-            values[f"{match[1]}{{{match[2] or ''}}}"] = float(match[3])
-    assert values['heedful_requests_total{route="/translate",status="200"}'] == 3
-    assert values['heedful_requests_total{route="/translate",status="403"}'] == 1
-    assert values['heedful_requests_total{route="none",status="404"}'] == 1
-    assert values['heedful_cached_total{model="en-fr"}'] == 1
-    assert values["heedful_ready{}"] == 1
-    assert values['heedful_batch_seconds_bucket{model="en-fr",le="+Inf"}'] == 3
+        ask(server.address, '/no"such%0apath')
+        response = ask(server.address, "/metrics", headers={"Authorization": f"Bearer {KEY}"})
+    assert response.headers["content-type"] == CONTENT_TYPE_LATEST
+    text = response.body.decode()
+    families = list(text_string_to_metric_families(text))
+    assert len({family.name for family in families}) == len(families) == 16
+    assert all(family.documentation for family in families)
+    values = {(sample.name, *sample.labels.values()): sample.value for family in families for sample in family.samples}
+    assert values["heedful_requests_total", "/translate", "200"] == 3
+    assert values["heedful_requests_total", "/translate", "403"] == 1
+    assert values["heedful_requests_total", "none", "404"] == 1
+    assert values["heedful_cached_total", "en-fr"] == 1
+    assert values["heedful_cached_total", "fr-en"] == 0
+    assert values["heedful_ready",] == 1
+    assert values["heedful_queue_tokens", "en-fr"] == 0
+    assert values["heedful_batch_seconds_bucket", "+Inf", "en-fr"] == 3
     assert KEY not in text
     assert "127.0.0.1" not in text
+
+
+def test_metrics_of_two_servers_are_separate() -> None:
+    with served(FakeTranslator()) as first, served(FakeTranslator()) as second:
+        translate(first, "text")
+        for server, sentences in ((first, 2), (second, 1)):  # one of each is the warm-up
+            line = f'heedful_sentences_total{{model="en-fr"}} {sentences}.0'
+            assert line in ask(server.address, "/metrics").body.decode()
 
 
 def test_shutdown_leaves_no_thread() -> None:

@@ -55,7 +55,7 @@ def test_overload_real_model_answers_correctly(quick_model: Path, engine: Transl
     for source, response in accepted:
         assert response.json["translatedText"] == expected[source]
     assert all(response.headers["retry-after"] for response in responses if response.status == 503)
-    batches = re.search(r'heedful_batches_total{model="en-fr"} (\d+)', metrics)
+    batches = re.search(r'heedful_batches_total{model="en-fr"} (\d+)\.0', metrics)
     assert batches
     assert int(batches[1]) < len(accepted)
 
@@ -190,7 +190,7 @@ class TestErrors:
         with pytest.raises(HeedfulError, match="has no API key"):
             serve("nowhere", key_file=tmp_path / "keys")
 
-    @pytest.mark.parametrize("package", ["uvicorn", "py3langid", "fastapi", "python_multipart"])
+    @pytest.mark.parametrize("package", ["uvicorn", "py3langid", "fastapi", "prometheus_client", "python_multipart"])
     def test_serve_missing_package_names_extra(self, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
         monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(HeedfulError, match=r"pip install 'heedful\[serve\]'"):

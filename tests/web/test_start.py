@@ -1,6 +1,5 @@
 """How users reach the page: the demo serves it on a terminal, and prints the command otherwise."""
 
-import gzip
 import os
 import pty
 import re
@@ -53,14 +52,6 @@ def test_demo_without_terminal_prints_serve_command(demo: tuple[Path, Result]) -
     folder, result = demo
     assert f"serve {folder / 'model'} --open" in result.out
     assert run_heedful("demo", "-o", folder, "--no-page").out == result.out
-
-
-def test_page_files_are_compressed(address: str) -> None:
-    plain = ask(address, "/page/styles/base.css")
-    compressed = ask(address, "/page/styles/base.css", headers={"Accept-Encoding": "gzip"})
-    assert gzip.decompress(compressed.body) == plain.body
-    assert len(compressed.body) < len(plain.body) / 2
-    assert ask(address, "/page/../__init__.py").status == 404
 
 
 def read_until(controller: int, until: str) -> str:

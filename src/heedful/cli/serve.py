@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from heedful.model_folder import ModelFolder
     from heedful.server.config import ServerConfig
 
-REQUIRED_PACKAGES = ("fastapi", "python_multipart", "py3langid", "uvicorn")
+REQUIRED_PACKAGES = ("fastapi", "prometheus_client", "python_multipart", "py3langid", "uvicorn")
 """Installed by the extra ``serve``."""
 
 

@@ -26,7 +26,7 @@ from heedful.server.routes.generate import build_generate_router
 from heedful.server.routes.libretranslate import build_libretranslate_router
 from heedful.server.routes.native import build_native_router
 from heedful.server.routes.ops import build_ops_router
-from heedful.server.routes.page import build_page_router
+from heedful.server.routes.page import add_page_routes
 from heedful.server.routes.trace import build_trace_router
 from heedful.server.state import ServerState
 from heedful.version import __version__
@@ -66,10 +66,10 @@ def create_app(registry: ModelRegistry, config: ServerConfig) -> FastAPI:
         build_native_router,
         build_generate_router,
         build_trace_router,
-        build_page_router,
         build_ops_router,
     ):
         app.include_router(build_router(server))
+    add_page_routes(app)
     add_error_handlers(app)
     remove_validation_schemas(app)
     app.add_middleware(RequestMiddleware, server=server)

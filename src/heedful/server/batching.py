@@ -197,7 +197,7 @@ class Batcher:
 
     def __init__(self, translator: Translator, config: ServerConfig) -> None:
         self.translator, self.config = translator, config
-        self.metrics = BatcherMetrics()
+        self.metrics = BatcherMetrics(lambda: self.waiting_tokens)
         self._queue = RequestQueue(config.max_batch_tokens)
         self._worker_count = self._free_workers = config.workers or available_cores()
         self._pool = ThreadPoolExecutor(self._worker_count, thread_name_prefix="translate")
@@ -243,7 +243,7 @@ class Batcher:
             for segment, prefix in zip(segments, prefixes or [""] * len(segments), strict=True)
         ]
         cached = {request: translation for request in requests if (translation := self._cache.get(request)) is not None}
-        self.metrics.cached += sum(request in cached for request in requests)
+        self.metrics.cached.inc(sum(request in cached for request in requests))
         futures = self._submit([request for request in requests if request not in cached], admission or Admission())
         try:
             async with asyncio.timeout_at(deadline):
@@ -334,7 +334,7 @@ class Batcher:
         if new:
             self._enqueue(QueuedRequest(loop.time(), sum(request.tokens for request in new), new), admission)
             self._in_flight |= {request: loop.create_future() for request in new}
-        self.metrics.duplicates += len(requests) - len(new)
+        self.metrics.duplicates.inc(len(requests) - len(new))
         futures = {request: self._in_flight[request] for request in requests}
         self._waiters.update(futures.values())
         self._dispatch()
@@ -343,7 +343,7 @@ class Batcher:
     def _enqueue(self, queued_request: QueuedRequest, admission: Admission) -> None:
         capacity = self.config.max_queue_tokens
         if queued_request.tokens > capacity:
-            self.metrics.rejections["size"] += 1
+            self.metrics.rejections.labels("size").inc()
             raise APIError(413, f"the text has {queued_request.tokens} tokens, the queue holds at most {capacity}")
         if self.waiting_tokens + queued_request.tokens > capacity and not admission.granted:
             raise self._unavailable_error("queue", "the server is busy")
@@ -361,7 +361,7 @@ class Batcher:
             if not future.done() and request in self._queue:
                 del self._in_flight[request]
                 self._queue.drop([request])
-                self.metrics.dropped += 1
+                self.metrics.dropped.inc()
         self._update_idle()
 
     def _update_idle(self) -> None:
@@ -369,7 +369,7 @@ class Batcher:
             self._idle.set()
 
     def _unavailable_error(self, reason: str, message: str) -> APIError:
-        self.metrics.rejections[reason] += 1
+        self.metrics.rejections.labels(reason).inc()
         tokens_per_second = self._tokens_per_second * self._worker_count
         seconds = math.ceil(self.waiting_tokens / tokens_per_second) if tokens_per_second else 1
         return APIError(503, message, retry_after=min(max(seconds, 1), MAX_RETRY_SECONDS))
@@ -426,18 +426,18 @@ class Batcher:
         for request, result in zip(batch, results, strict=True):
             future = self._in_flight.pop(request)
             if isinstance(result, Exception):
-                self.metrics.failures += 1
+                self.metrics.failures.inc()
                 future.set_exception(to_api_error(result))
                 future.exception()  # mark as retrieved: nobody may be waiting
             else:
                 future.set_result(result)
                 self._cache.put(request, result)
         tokens = sum(request.tokens for request in batch)
-        self.metrics.batches += 1
-        self.metrics.sentences += len(batch)
-        self.metrics.tokens += tokens
-        self.metrics.batch_sentences.add(len(batch))
-        self.metrics.batch_seconds.add(seconds)
+        self.metrics.batches.inc()
+        self.metrics.sentences.inc(len(batch))
+        self.metrics.tokens.inc(tokens)
+        self.metrics.batch_sentences.observe(len(batch))
+        self.metrics.batch_seconds.observe(seconds)
         tokens_per_second = tokens / max(seconds, 1e-6)
         self._tokens_per_second = (
             0.8 * self._tokens_per_second + 0.2 * tokens_per_second if self._tokens_per_second else tokens_per_second

@@ -85,7 +85,7 @@ class RequestMiddleware:
             finally:
                 self.server.in_flight -= throttled
         except ClientDisconnectedError:
-            self.server.metrics.disconnected += 1
+            self.server.metrics.disconnected.inc()
         except asyncio.CancelledError:  # the time to drain is over
             await context.send_error(APIError(503, "the server is stopping", retry_after=1))
         except APIError as error:
@@ -95,7 +95,8 @@ class RequestMiddleware:
             await context.send_error(APIError(500, "internal server error"))
         if context.status:
             route = str(getattr(scope.get("route"), "path", "none"))  # not the raw path: few labels
-            self.server.metrics.add(route, context.status, time.monotonic() - context.started_at)
+            self.server.metrics.requests.labels(route, context.status).inc()
+            self.server.metrics.request_seconds.observe(time.monotonic() - context.started_at)
 
     def _check_admission(self, scope: Scope) -> None:
         """Reject a request that exceeds a limit before its body is read."""

@@ -15,7 +15,7 @@ from starlette.requests import Request
 
 from heedful.server.api_errors import APIError
 from heedful.server.config import ServerConfig
-from heedful.server.metrics import RequestMetrics
+from heedful.server.metrics import ServerMetrics
 from heedful.server.model_registry import ModelRegistry
 from heedful.server.parameters import Parameters, read_parameters
 from heedful.server.trace_worker import TraceWorker
@@ -67,7 +67,12 @@ class ServerState:
 
     def __init__(self, registry: ModelRegistry, config: ServerConfig) -> None:
         self.registry, self.config = registry, config
-        self.metrics = RequestMetrics()
+        batchers = {direction.name: direction.batcher for direction, *_ in registry.directions_by_model}
+        self.metrics = ServerMetrics(  # a model's label is its first direction
+            {name: batcher.metrics for name, batcher in batchers.items()},
+            lambda: self.phase == "ready",
+            lambda: self.in_flight,
+        )
         self.files = FileStore(config.max_stored_files, config.file_timeout_seconds)
         self.trace_worker = TraceWorker()
         self.in_flight = 0

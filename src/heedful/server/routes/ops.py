@@ -4,9 +4,9 @@ from typing import Any, Literal
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from typing_extensions import TypedDict
 
-from heedful.server.metrics import format_exposition
 from heedful.server.schemas import describe_errors, describe_json, describe_type
 from heedful.server.state import ServerState
 
@@ -51,11 +51,7 @@ def build_ops_router(server: ServerState) -> APIRouter:
     )
     async def metrics() -> PlainTextResponse:
         """Return metrics for Prometheus."""
-        lines = [("ready", "gauge", f"heedful_ready {int(server.phase == 'ready')}")]
-        lines += server.metrics.format_lines(server.in_flight)
-        for direction, *_ in server.registry.directions_by_model:  # labeled by the model's first direction
-            lines += direction.batcher.metrics.format_lines(direction.name, direction.batcher.waiting_tokens)
-        return PlainTextResponse(format_exposition(lines), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return PlainTextResponse(generate_latest(server.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
     @router.get("/spec", responses=describe_json(dict[str, Any], 429, 503))
     async def spec(request: Request) -> JSONResponse:

@@ -1,15 +1,21 @@
 """Serve the page from package data; it makes no external requests."""
 
-import gzip
+import os
 import re
 from functools import cache
+from typing import Any
 
-from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi import FastAPI
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.responses import Response
+from starlette.routing import Match, Route
+from starlette.staticfiles import PathLike, StaticFiles
+from starlette.types import Scope
 
-from heedful.server.api_errors import APIError
-from heedful.server.state import ServerState
-from heedful.web.standalone import hash_script, load_assets
+from heedful.web.standalone import MEDIA_TYPES, hash_script, load_assets
+
+MIN_COMPRESS_BYTES = 1000
+"""Smaller files are not compressed."""
 
 
 @cache
@@ -18,7 +24,7 @@ def build_headers() -> dict[str, str]:
     index = load_assets()["index.html"].content.decode()
     script_hashes = " ".join(map(hash_script, re.findall(r'<script type="importmap">(.*?)</script>', index)))
     return {
-        "Cache-Control": "no-cache",  # a new version of the package is effective at once
+        "Cache-Control": "no-cache",  # browsers revalidate: a new version of the package is effective at once
         "Content-Security-Policy": (
             f"default-src 'none'; script-src 'self' {script_hashes}; style-src 'self' 'unsafe-inline'; "
             "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
@@ -26,32 +32,38 @@ def build_headers() -> dict[str, str]:
         ),
         "Cross-Origin-Opener-Policy": "same-origin",
         "Referrer-Policy": "no-referrer",
-        "Vary": "Accept-Encoding",
         "X-Content-Type-Options": "nosniff",
     }
 
 
-def build_page_router(server: ServerState) -> APIRouter:
-    """Build the routes of the page: / and its files under /page/."""
-    router = APIRouter(include_in_schema=False)
+class PageFiles(StaticFiles):
+    """The page's files, with its headers: / is index.html, the others are under /page/."""
 
-    @router.get("/")
-    async def index(request: Request) -> Response:
-        return await asset(request, "index.html")
+    def get_path(self, scope: Scope) -> str:
+        """Return the name of the requested file."""
+        return str(scope["path_params"].get("name", "index.html"))
 
-    @router.get("/page/{name:path}")
-    async def asset(request: Request, name: str) -> Response:
-        file = load_assets().get(name)
-        if file is None:
-            raise APIError(404, "Not Found")
-        if "gzip" not in request.headers.get("accept-encoding", ""):
-            return Response(file.content, media_type=file.media_type, headers=build_headers())
-        gzip_headers = {**build_headers(), "Content-Encoding": "gzip"}
-        return Response(_compress_asset(name), media_type=file.media_type, headers=gzip_headers)
-
-    return router
+    def file_response(self, full_path: PathLike, *args: Any, **kwargs: Any) -> Response:
+        """Return a file, or 304 if the client has it."""
+        response = super().file_response(full_path, *args, **kwargs)
+        response.headers.update(build_headers())
+        media_type = MEDIA_TYPES.get(os.fspath(full_path).rpartition(".")[2])
+        if media_type is not None and response.status_code == 200:  # Windows may take .js for plain text
+            response.headers["Content-Type"] = media_type
+        return response
 
 
-@cache
-def _compress_asset(name: str) -> bytes:
-    return gzip.compress(load_assets()[name].content, mtime=0)
+class PageRoute(Route):
+    """A route that the metrics can name: FastAPI only reports its own."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match a request."""
+        match, child_scope = super().matches(scope)
+        return match, {**child_scope, "route": self} if match is Match.FULL else child_scope
+
+
+def add_page_routes(app: FastAPI) -> None:
+    """Add the page to an app."""
+    page_files = GZipMiddleware(PageFiles(packages=[("heedful.web", "static")]), minimum_size=MIN_COMPRESS_BYTES)
+    for path in ("/", "/page/{name:path}"):
+        app.router.routes.append(PageRoute(path, page_files, include_in_schema=False))
