@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import logging
 import os
 import re
 import socket
@@ -18,11 +19,12 @@ from urllib.parse import urlencode, urlsplit
 
 from prometheus_client import Counter
 
+from heedful.cli.serve import _load_model
 from heedful.progress import Reporter
 from heedful.server.app import create_app, create_server
 from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
-from heedful.server.model_registry import ModelRegistry, ServedDirection, ServedLanguageModel
+from heedful.server.model_registry import ModelRegistry, ServedDirection, ServedLanguageModel, load_registry
 from heedful.server.state import ServerState
 
 SECONDS = 120
@@ -147,6 +149,26 @@ def serve_registry(directions: ModelRegistry, config: ServerConfig) -> Iterator[
         thread.join(SECONDS)
         listener.close()
     assert not thread.is_alive()
+
+
+@contextmanager
+def serve_folders(*folders: Path) -> Iterator[str]:
+    """Serve model folders in a thread and yield the address; at the end no error was logged.
+
+    A process of its own would take seconds to start.
+    """
+    errors: list[str] = []
+    handler = logging.Handler(logging.ERROR)
+    handler.emit = lambda record: errors.append(record.getMessage())  # type: ignore[method-assign]
+    config = ServerConfig(request_timeout_seconds=10 * SECONDS)
+    registry = load_registry(list(map(str, folders)), config, lambda folder: _load_model(folder, "auto", "cpu", 0))
+    logging.getLogger().addHandler(handler)
+    try:
+        with serve_registry(registry, config) as running:
+            yield running.address
+    finally:
+        logging.getLogger().removeHandler(handler)
+    assert not errors, errors
 
 
 class ServeProcess:

@@ -17,6 +17,8 @@ KEY = "s3cret-key"
 
 TIMEOUT = 2.0
 """A timeout of the server that a busy machine does not reach between two calls of a test."""
+SHORT_TIMEOUT = 0.5
+"""The same where nothing has to arrive in time."""
 
 
 @contextmanager
@@ -56,7 +58,7 @@ def send_endless_body(connection: socket.socket) -> None:
 
 class TestHeader:
     def test_header_missing_closes_connection(self) -> None:
-        with served(FakeTranslator(), header_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+        with served(FakeTranslator(), header_timeout_seconds=SHORT_TIMEOUT) as running, connect(running) as connection:
             assert read_all(connection) == b""
 
     def test_header_slow_closes_connection(self) -> None:
@@ -110,7 +112,7 @@ class TestHeader:
 
 class TestBody:
     def test_body_missing_returns_408(self) -> None:
-        with served(FakeTranslator(), body_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+        with served(FakeTranslator(), body_timeout_seconds=SHORT_TIMEOUT) as running, connect(running) as connection:
             connection.sendall(request_header("/translate", 10) + b"{")
             result = read_all(connection)
             assert result.startswith(b"HTTP/1.1 408 ")
@@ -171,7 +173,7 @@ class TestKeys:
         ("path", "header"), [("/translate", "Accept: */*"), ("/translate", f"Authorization: Bearer {KEY}")]
     )
     def test_possible_key_in_body_waits_for_body(self, path: str, header: str) -> None:
-        settings = {"api_keys": (KEY,), "body_timeout_seconds": TIMEOUT}
+        settings = {"api_keys": (KEY,), "body_timeout_seconds": SHORT_TIMEOUT}
         with served(FakeTranslator(), **settings) as running, connect(running) as connection:
             connection.sendall(request_header(path, 10, header))
             assert read_status_line(connection) == b"HTTP/1.1 408 Request Timeout"
@@ -205,7 +207,7 @@ def test_too_many_connections_keep_busy_ones() -> None:
 
 
 def test_unread_response_closes_connection() -> None:
-    with served(FakeTranslator(), write_timeout_seconds=TIMEOUT) as running, connect(running) as connection:
+    with served(FakeTranslator(), write_timeout_seconds=SHORT_TIMEOUT) as running, connect(running) as connection:
         name = running.state.files.put(b"a" * 50_000_000, "text/plain", "a.txt", ".txt")
         connection.sendall(f"GET /download_file/{name} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
         wait_until(lambda: running.state.in_flight == 1)

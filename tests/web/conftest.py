@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, Request, expect, sync_playwright
 
 from tests.interpret.small_models import new_model_folder
-from tests.server.server_process import serve_process
+from tests.server.server_process import serve_folders, serve_process
 
 FLAGS = [
     "--no-sandbox",
@@ -38,8 +38,8 @@ def untrained_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
     """A server with an untrained model, which accepts sentences of any length."""
     folder = tmp_path_factory.mktemp("untrained")
     new_model_folder(layers=(2, 2)).save(folder)
-    with serve_process(folder, "--device", "cpu") as process:
-        yield process.address
+    with serve_folders(folder) as address:
+        yield address
 
 
 @pytest.fixture(scope="package")  # no longer: while it runs no other test can have an event loop

@@ -17,7 +17,7 @@ from heedful.interpret.trace_schema import TraceRequest
 from heedful.model_folder import ModelFolder
 from heedful.web.standalone import pack_trace, render_standalone_page
 from tests.interpret.small_models import new_model_folder
-from tests.server.server_process import serve_process
+from tests.server.server_process import serve_folders
 from tests.web import views
 from tests.web.page_driver import cells, open_table, parse_number
 from tests.web.test_standalone import open_from_disk
@@ -60,9 +60,8 @@ def language_model_address(
     folder = tmp_path_factory.mktemp("plain")
     for name, model_folder in model_folders.items():
         model_folder.save(folder / name)
-    with serve_process(*(folder / name for name in model_folders), "--device", "cpu") as process:
-        yield process.address
-        assert "ERROR" not in process.output, process.output
+    with serve_folders(*(folder / name for name in model_folders)) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.interpret.small_models import new_model_folder
-from tests.server.server_process import serve_process
+from tests.server.server_process import serve_folders
 from tests.web.page_driver import TracedSentence, cells, open_table, parse_number, trace_sentence
 from tests.web.views import open_view
 
@@ -24,8 +24,8 @@ def pre_norm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TracedSentenc
     """A trace of a small untrained model, from its own server."""
     folder: Path = tmp_path_factory.mktemp("pre") / "model"
     new_model_folder("bpe", "pre").save(folder)
-    with serve_process(folder, "--device", "cpu") as process:
-        yield trace_sentence(process.address, folder, TEXT)
+    with serve_folders(folder) as address:
+        yield trace_sentence(address, folder, TEXT)
 
 
 def test_random_cells_match_numpy(page: Page, pre_norm: TracedSentence) -> None:

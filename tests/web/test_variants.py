@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.interpret.small_models import new_model_folder
 from tests.models.variants import VARIANTS
-from tests.server.server_process import serve_process
+from tests.server.server_process import serve_folders
 from tests.web.page_driver import cells, open_table, parse_number, request_manifest, tensor
 from tests.web.views import VIEW_SELECTORS, build_link, open_view
 
@@ -45,29 +45,29 @@ def test_views_open_for_variant(name: str, page: Page, tmp_path: Path) -> None:
     new_model_folder("bpe", settings.pop("norm_placement", "post"), d_model=24, heads=3, **settings).save(
         tmp_path / "model"
     )
-    with serve_process(tmp_path / "model", "--device", "cpu") as process:
+    with serve_folders(tmp_path / "model") as address:
         for view in VIEW_SELECTORS.keys() - EMPTY_VIEWS - ({"positions"} if name == "linformer" else set()):
             if view == "cell" or name in EVERY_VIEW_VARIANTS:
-                open_view(page, process.address, view, TEXT)
-        page.goto(process.address + build_link("positions", TEXT))
+                open_view(page, address, view, TEXT)
+        page.goto(address + build_link("positions", TEXT))
         expect(page.locator("#view-positions")).to_contain_text(POSITION_TEXTS.get(name, "sinusoidal"))
-        manifest = request_manifest(process.address, TEXT)
+        manifest = request_manifest(address, TEXT)
         for kind, name_prefix in (
             ("encoder", "encoder.1.self"),
             ("decoder", "decoder.1.self"),
             ("cross", "decoder.1.cross"),
         ):
-            weights = tensor(process.address, manifest["id"], f"{name_prefix}.weights")[2]
+            weights = tensor(address, manifest["id"], f"{name_prefix}.weights")[2]
             row = 3
             key = int(weights[row].argmax())
-            open_view(page, process.address, "cell", TEXT, kind=kind, layer=2, head=3, query=row + 1, key=key + 1)
+            open_view(page, address, "cell", TEXT, kind=kind, layer=2, head=3, query=row + 1, key=key + 1)
             steps = page.locator("#view-cell .steps")
             expect(steps).to_have_attribute("data-cell", f"{kind}.1.2.{row}.{key}")
             weight = parse_number(page.locator("#view-cell .cell-summary strong").inner_text())
             assert weight == pytest.approx(weights[row, key], abs=1e-3)
         if name == "bigbird":
-            pattern = tensor(process.address, manifest["id"], "encoder.1.self.pattern")
-            open_view(page, process.address, "head", TEXT, kind="encoder", layer=2, head=3, words="no")
+            pattern = tensor(address, manifest["id"], "encoder.1.self.pattern")
+            open_view(page, address, "head", TEXT, kind="encoder", layer=2, head=3, words="no")
             figure = page.locator("#view-head .figure").first
             open_table(figure)
             expect(figure.locator(".as-table td").first).to_be_visible()
@@ -80,11 +80,11 @@ def test_views_open_for_variant(name: str, page: Page, tmp_path: Path) -> None:
             expect(grid.get_by_role("gridcell")).to_have_attribute(
                 "aria-label", re.compile("attends to" if attends else "does not attend to .*: no attention")
             )
-            check_blocks(page, process.address, manifest)
+            check_blocks(page, address, manifest)
         if name == "linformer":
-            page.goto(process.address + build_link("positions", TEXT, kind="encoder", layer=1, head=1))
+            page.goto(address + build_link("positions", TEXT, kind="encoder", layer=1, head=1))
             expect(page.locator("#view-positions")).to_contain_text("keys of this encoder are not words")
-            open_view(page, process.address, "head", TEXT, kind="encoder", layer=1, head=1)
+            open_view(page, address, "head", TEXT, kind="encoder", layer=1, head=1)
             expect(page.locator("#view-head")).to_contain_text("each Σ is a sum of all words")
 
 
@@ -120,16 +120,16 @@ def attended_blocks(manifest: dict[str, Any], kind: str) -> list[dict[int, str]]
 def test_recurrent_model_shows_attention(page: Page, tmp_path: Path) -> None:
     """Cross-attention is shown; views of queries and keys are not offered."""
     new_model_folder("bpe", architecture="gru").save(tmp_path / "model")
-    with serve_process(tmp_path / "model", "--device", "cpu") as process:
+    with serve_folders(tmp_path / "model") as address:
         for view in ("translate", "map", "head", "decode"):
-            open_view(page, process.address, view, TEXT)
-        page.goto(process.address + build_link("cell", TEXT, kind="encoder", layer=1, head=1))
+            open_view(page, address, view, TEXT)
+        page.goto(address + build_link("cell", TEXT, kind="encoder", layer=1, head=1))
         expect(page.locator("#view-translate")).to_be_visible()
         expect(page.get_by_role("link", name="Cell")).to_be_hidden()
         expect(page.locator("header")).to_contain_text("GRU with attention, 3+2 layers, 1 head,")
-        manifest = request_manifest(process.address, TEXT)
-        weights = tensor(process.address, manifest["id"], "decoder.0.cross.weights")[0]
-        open_view(page, process.address, "head", TEXT, kind="cross", layer=1, head=1, words="no")
+        manifest = request_manifest(address, TEXT)
+        weights = tensor(address, manifest["id"], "decoder.0.cross.weights")[0]
+        open_view(page, address, "head", TEXT, kind="cross", layer=1, head=1, words="no")
         figure = page.locator("#view-head .figure").first
         open_table(figure)
         expect(figure.locator(".as-table td").first).to_be_visible()
