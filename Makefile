@@ -3,6 +3,21 @@ PYTHON ?= python3.11
 BIN := .venv/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# The build of PyTorch: cpu, cuda, or default (what pip finds). On Linux, pip finds the one with gigabytes of CUDA
+# libraries, so machines without an NVIDIA driver get the CPU build.
+GPU_DRIVER := $(wildcard /proc/driver/nvidia /dev/nvidiactl /dev/nvmap /dev/dxg)
+TORCH ?= $(if $(filter Linux,$(shell uname -s)),$(if $(GPU_DRIVER),cuda,cpu),default)
+TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
+
+ifeq ($(TORCH),cpu)
+# A CPU build among pip's own files (find-links) comes first; its dependencies come with the next command.
+INSTALL_TORCH = $(PIP) --no-index --no-deps torch 2> /dev/null || $(PIP) --no-deps --index-url $(TORCH_CPU_INDEX) torch
+else ifneq ($(filter cuda default,$(TORCH)),)
+INSTALL_TORCH = $(PIP) torch
+else
+$(error TORCH=$(TORCH): use cpu, cuda or default)
+endif
+
 .PHONY: demo test test-all test-slow fuzz check check-page format bench figures clean
 
 demo: .venv/runtime
@@ -65,7 +80,7 @@ clean:
 # torch first: it is pinned, and packages that depend on it must find it installed.
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PIP) torch
+	$(INSTALL_TORCH)
 	$(PIP) --editable '.[all]'
 	touch $@
 

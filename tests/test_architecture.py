@@ -42,6 +42,7 @@ TORCH_FREE = [
     "generation/decoder_protocol",
     "convert/compatibility",
     "convert/ctranslate2/cache",
+    "convert/ctranslate2/weights",
     "inference/translation",
     "inference/translator",
     "inference/ctranslate2_backend",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, deserialize
 
 from heedful.config import Config
 from heedful.data.glossary import Term, insert_inline_terms
@@ -31,6 +31,7 @@ from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.special_tokens import add_tags
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from torch import Tensor
 
@@ -41,6 +42,9 @@ FORMAT_VERSION = 2
 WEIGHTS_FILE = "weights.safetensors"
 
 WEIGHTS_MISMATCH_HINT = "config.json and weights are from different models: copy the model folder again"
+
+FLOAT_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+"""NumPy's names of the types of safetensors that weights may have."""
 
 MAX_SIZE_RATIO = 8
 """A config.json that describes more than this many times the stored parameters is not built at all."""
@@ -105,12 +109,19 @@ class LazyModel:
         with self._lock:
             if self._model is None:
                 tensors = read_tensors(self.folder / WEIGHTS_FILE)
-                if self._file_state() != self._initial_file_state:
-                    raise HeedfulError(
-                        f"the weights of {self.folder} changed after it was opened", hint="restart the command"
-                    )
+                self._check_unchanged()
                 self._model = model_from_tensors(self.config, tensors, self.folder).to(self.device).eval()
             return self._model
+
+    def read_arrays(self) -> "dict[str, np.ndarray]":
+        """The weights as NumPy arrays, without PyTorch."""
+        arrays = read_arrays(self.folder / WEIGHTS_FILE)
+        self._check_unchanged()
+        return arrays
+
+    def _check_unchanged(self) -> None:
+        if self._file_state() != self._initial_file_state:
+            raise HeedfulError(f"the weights of {self.folder} changed after it was opened", hint="restart the command")
 
     def _file_state(self) -> tuple[int, int, int]:
         stat = _check_weights_file(self.folder / WEIGHTS_FILE).stat()
@@ -155,6 +166,13 @@ class ModelFolder:
         """The model, loaded if necessary."""
         weights = self.weights
         return weights.load() if isinstance(weights, LazyModel) else weights
+
+    def read_arrays(self) -> "dict[str, np.ndarray]":
+        """The weights by name as NumPy arrays, shared ones once; those of a folder are read without PyTorch."""
+        weights = self.weights
+        if isinstance(weights, LazyModel):
+            return weights.read_arrays()
+        return {name: tensor.float().cpu().numpy() for name, tensor in named_parameters(weights).items()}
 
     def source_ids(self, text: str, language: str = "", terms: Sequence[Term] = ()) -> SentenceIds:
         """Source ids, without END, to translate a text into ``language``.
@@ -347,6 +365,26 @@ def read_tensors(path: Path) -> "dict[str, Tensor]":
         return load_file(_check_weights_file(path))
     except SafetensorError as error:
         raise HeedfulError(f"{path} is corrupt or truncated ({error})", hint="copy the model folder again") from None
+
+
+def read_arrays(path: Path) -> "dict[str, np.ndarray]":
+    """Read all tensors of a safetensors file as float32 arrays, without PyTorch."""
+    import numpy as np
+
+    try:
+        entries = deserialize(_check_weights_file(path).read_bytes())  # type: ignore[no-untyped-call]
+    except SafetensorError as error:
+        raise HeedfulError(f"{path} is corrupt or truncated ({error})", hint="copy the model folder again") from None
+    arrays = {}
+    for name, entry in entries:
+        data, dtype = entry["data"], FLOAT_TYPES.get(entry["dtype"])
+        if dtype is None:
+            raise HeedfulError(f"{path}: {name!r} has the type {entry['dtype']}, not a float type")
+        values = np.frombuffer(data, dtype)
+        if entry["dtype"] == "BF16":  # the upper half of a float32, which NumPy lacks
+            values = (values.astype(np.uint32) << 16).view(np.float32)
+        arrays[name] = values.astype(np.float32).reshape(entry["shape"])
+    return arrays
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> None:

@@ -13,14 +13,15 @@ import torch
 from heedful.convert import compatibility
 from heedful.convert.compatibility import MAX_SINUSOIDAL_POSITIONS, ctranslate2_incompatibility
 from heedful.convert.ctranslate2.cache import find_conversion, get_conversion
-from heedful.convert.ctranslate2.weights import export_ctranslate2
+from heedful.convert.ctranslate2.weights import export_ctranslate2, new_specification, sinusoidal_table
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
 from heedful.inference.ctranslate2_backend import CTranslate2Backend
 from heedful.inference.loading import load
 from heedful.inference.translator import Translator
-from heedful.model_folder import ModelFolder, ModelFolderConfig
+from heedful.model_folder import WEIGHTS_FILE, ModelFolder, ModelFolderConfig, read_arrays, read_tensors, write_tensors
 from heedful.models.config import ModelConfig
+from heedful.models.embeddings import sinusoids
 from heedful.models.transformer import Transformer
 from tests.interpret.small_models import new_tokenizer
 from tests.models.variants import VARIANTS
@@ -250,3 +251,45 @@ def test_missing_package_raises_with_pip_command(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(HeedfulError, match="not installed") as error:
         export_ctranslate2(variant("post", "sinusoidal", "relu", True, True), tmp_path)
     assert "pip install 'heedful[ctranslate2]'" in error.value.hint
+
+
+def test_numpy_sinusoids_match_pytorch() -> None:
+    theirs = sinusoids(MAX_SINUSOIDAL_POSITIONS, 26)
+    torch.testing.assert_close(
+        torch.from_numpy(sinusoidal_table(MAX_SINUSOIDAL_POSITIONS, 26)), theirs, rtol=0, atol=1e-7
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_numpy_reads_weights_like_pytorch(dtype: torch.dtype, tmp_path: Path) -> None:
+    tensor = torch.randn(3, 5).to(dtype)
+    write_tensors(tmp_path / "x", {"a": tensor, "b": tensor[0].clone()})
+    arrays = read_arrays(tmp_path / "x")
+    assert torch.equal(torch.from_numpy(arrays["a"]), tensor.float())
+    assert arrays["b"].tolist() == tensor[0].tolist() or dtype == torch.float64
+
+
+def test_numpy_integer_weights_raise(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "x", {"a": torch.arange(3)})
+    with pytest.raises(HeedfulError, match="not a float type"):
+        read_arrays(tmp_path / "x")
+
+
+@pytest.mark.parametrize("name", ["encoder.embedding.table.weight", "decoder.layers.1.residual_cross.norm.bias"])
+@pytest.mark.parametrize(("change", "problem"), [("drop", "missing or unexpected"), ("cut", "has shape")])
+def test_conversion_of_mismatched_weights_raises(name: str, change: str, problem: str, tmp_path: Path) -> None:
+    """CTranslate2 itself would crash."""
+    variant("post", "learned", "relu", True, True).save(tmp_path)
+    tensors = read_tensors(tmp_path / WEIGHTS_FILE)
+    tensor = tensors.pop(name)
+    write_tensors(tmp_path / WEIGHTS_FILE, tensors | ({name: tensor[1:].clone()} if change == "cut" else {}))
+    with pytest.raises(HeedfulError, match=problem):
+        new_specification(ModelFolder.open(tmp_path))
+
+
+def test_conversion_works_without_torch(tmp_path: Path) -> None:
+    variant("pre", "sinusoidal", "gelu", True, False).save(tmp_path)
+    code = "import sys; sys.modules['torch'] = None\nfrom heedful import load\n"  # importing torch raises ImportError
+    code += f"print(load({str(tmp_path)!r}, device='cpu', workers=1).translate(['The dog.'])[0].segments)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stdout.strip() == "1", result.stderr

@@ -21,6 +21,9 @@ RECURRENT_ARCHITECTURES = ("gru", "lstm")
 LANGUAGE_MODEL_ARCHITECTURES = ("causal_lm", "masked_lm")
 """Architectures trained on plain text."""
 
+NORM_EPSILON = 1e-5
+"""Added to the variance in LayerNorm, and to the mean square in RMSNorm."""
+
 
 class ArchitectureConfig(Config):
     """Shape of a model without its vocabulary: the [model] section of a recipe."""

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from heedful.models.config import ArchitectureConfig
+from heedful.models.config import NORM_EPSILON, ArchitectureConfig
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -52,8 +52,6 @@ def _initialize(linear: nn.Linear) -> None:
 
 
 Sublayer = Callable[[Tensor], Tensor]
-
-NORM_EPSILON = 1e-5
 
 Norm = nn.LayerNorm | nn.RMSNorm
 

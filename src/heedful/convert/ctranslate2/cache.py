@@ -1,6 +1,6 @@
 """The converted CTranslate2 model in MODEL/ctranslate2/PRECISION/, converted again when the weights change.
 
-Finding a conversion needs no PyTorch; making one does.
+Needs no PyTorch.
 """
 
 import json
@@ -31,7 +31,7 @@ def get_conversion(folder: Path, model_folder: ModelFolder, precision: Precision
     check_ctranslate2(model_folder.config.model)
     conversion, manifest = folder / "ctranslate2" / precision, _new_manifest(folder, precision)
     if not _is_current(conversion, manifest):
-        from heedful.convert.ctranslate2.weights import export_ctranslate2  # needs PyTorch
+        from heedful.convert.ctranslate2.weights import export_ctranslate2
 
         with lock_folder(conversion.parent, wait=True):  # another process may convert the same model
             if not _is_current(conversion, manifest):

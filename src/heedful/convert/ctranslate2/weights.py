@@ -1,19 +1,18 @@
-"""Write the weights of a Transformer as a CTranslate2 model."""
+"""Write the weights of a Transformer as a CTranslate2 model. Needs NumPy only.
 
+CTranslate2 does not check its files, so every tensor is checked against config.json before it is converted.
+"""
+
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from torch import Tensor, nn
 
 from heedful.convert.compatibility import MAX_SINUSOIDAL_POSITIONS, check_ctranslate2
 from heedful.errors import HeedfulError
-from heedful.model_folder import ModelFolder
-from heedful.models.attention import MultiHeadAttention
-from heedful.models.config import RELATIVE_POSITIONS, ModelConfig
-from heedful.models.relative_positions import RelativeAttention
-from heedful.models.sublayers import NORM_EPSILON, FeedForward, GatedFeedForward, Norm, PostNorm
-from heedful.models.transformer import Decoder, DecoderLayer, Encoder, EncoderLayer, Transformer
+from heedful.model_folder import WEIGHTS_MISMATCH_HINT, ModelFolder
+from heedful.models.config import NORM_EPSILON, RELATIVE_POSITIONS, ModelConfig
 from heedful.tokenization.special_tokens import END, PAD, UNK
 from heedful.tokenization.tokenizer import Tokenizer
 
@@ -24,6 +23,8 @@ TokenNaming = Literal["ids", "subwords"]
 
 PAD_BIAS = -1e4
 """Output bias of PAD, which must never be generated."""
+
+Shape = tuple[int, ...]
 
 
 def export_ctranslate2(
@@ -50,8 +51,8 @@ def new_specification(model_folder: ModelFolder, token_naming: TokenNaming = "id
     """Build the CTranslate2 specification of a model, with its weights."""
     import ctranslate2  # type: ignore[import-untyped]
 
-    model, config = model_folder.translation_model, model_folder.config.model
-    assert isinstance(model, Transformer)  # others are incompatible
+    config = model_folder.config.model
+    weights = Weights(config, model_folder.read_arrays())
     specs, activations = ctranslate2.specs.transformer_spec, ctranslate2.specs.Activation
     options = {
         "pre_norm": config.norm_placement == "pre",
@@ -73,13 +74,12 @@ def new_specification(model_folder: ModelFolder, token_naming: TokenNaming = "id
             **options,
         ),
     )
-    specification.encoder.embeddings[0].weight = _to_numpy(model.encoder.embedding.table.weight)
-    specification.decoder.embeddings.weight = _to_numpy(model.decoder.embedding.table.weight)
-    for stack_spec, stack in ((specification.encoder, model.encoder), (specification.decoder, model.decoder)):
-        _fill_stack(stack_spec, stack, config)
-    specification.decoder.projection.weight = _to_numpy(model.output.weight)
-    zeros = np.zeros(config.target_vocab_size, dtype=np.float32)
-    bias = zeros if model.output_bias is None else _to_numpy(model.output_bias)
+    specification.encoder.embeddings[0].weight = weights["encoder.embedding.table.weight"]
+    specification.decoder.embeddings.weight = weights["decoder.embedding.table.weight"]
+    for stack_spec, name in ((specification.encoder, "encoder"), (specification.decoder, "decoder")):
+        _fill_stack(stack_spec, name, weights, config)
+    specification.decoder.projection.weight = weights["output.weight"]
+    bias = weights["output_bias"] if config.output_bias else np.zeros(config.target_vocab_size, dtype=np.float32)
     bias[PAD] = PAD_BIAS
     specification.decoder.projection.bias = bias
     target = _token_names(model_folder.tokenizer.target, token_naming)
@@ -93,6 +93,83 @@ def new_specification(model_folder: ModelFolder, token_naming: TokenNaming = "id
     return specification
 
 
+class Weights:
+    """The tensors of a Transformer by name, with the shapes of its config; shared ones under all their names."""
+
+    def __init__(self, config: ModelConfig, arrays: Mapping[str, np.ndarray]) -> None:
+        shapes = _tensor_shapes(config)
+        if mismatches := sorted(shapes.keys() ^ arrays.keys()):
+            raise HeedfulError(f"weights: {mismatches[0]!r} is missing or unexpected", hint=WEIGHTS_MISMATCH_HINT)
+        for name, array in arrays.items():
+            if array.shape != shapes[name]:
+                problem = f"weights: {name!r} has shape {list(array.shape)}, not {list(shapes[name])}"
+                raise HeedfulError(problem, hint=WEIGHTS_MISMATCH_HINT)
+        self.arrays = arrays
+        self.shared_names = _shared_names(config)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """A float32 copy, because quantization modifies it in place."""
+        return self.arrays[self.shared_names.get(name, name)].astype(np.float32)
+
+    def get(self, name: str) -> np.ndarray | None:
+        """The tensor, or None if the model has none of this name."""
+        return self[name] if name in self.arrays else None
+
+
+def _shared_names(config: ModelConfig) -> dict[str, str]:
+    """The name in the file of tensors that share their values with an earlier one."""
+    source, target, output = "encoder.embedding.table.weight", "decoder.embedding.table.weight", "output.weight"
+    names = {target: source} if config.share_embeddings else {}
+    return names | ({output: names.get(target, target)} if config.tie_output_embeddings else {})
+
+
+def _tensor_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """The shape of each tensor in the file of a Transformer that CTranslate2 supports."""
+    d_model, d_ff = config.d_model, config.d_ff
+    shapes: dict[str, Shape] = {}
+
+    def add_linear(name: str, rows: int, columns: int, bias: bool = True) -> None:
+        shapes[f"{name}.weight"] = (rows, columns)
+        if bias:
+            shapes[f"{name}.bias"] = (rows,)
+
+    def add_norm(name: str) -> None:
+        shapes[f"{name}.weight"] = (d_model,)
+        if config.norm == "layernorm":
+            shapes[f"{name}.bias"] = (d_model,)
+
+    def add_attention(name: str, relative: bool) -> None:
+        add_linear(f"{name}.input", 3 * d_model, d_model, config.attention_bias)
+        add_linear(f"{name}.output", d_model, d_model, config.attention_bias)
+        if relative:
+            for table in ("distance_keys", "distance_values"):
+                shapes[f"{name}.{table}"] = (2 * config.max_relative_distance + 1, config.channels)
+
+    stacks = (("encoder", config.encoder_layers, ()), ("decoder", config.decoder_layers, ("cross",)))
+    for stack, layers, cross in stacks:
+        if config.positions == "learned":
+            shapes[f"{stack}.embedding.positions.table"] = (config.max_length, d_model)
+        for layer in (f"{stack}.layers.{index}" for index in range(layers)):
+            add_attention(f"{layer}.attention", config.positions == "relative")
+            if cross:
+                add_attention(f"{layer}.cross_attention", relative=False)
+            add_linear(f"{layer}.feed_forward.inner", d_ff, d_model)
+            add_linear(f"{layer}.feed_forward.outer", d_model, d_ff)
+            if config.gated_feed_forward:
+                add_linear(f"{layer}.feed_forward.gate", d_ff, d_model)
+            for residual in ("attention", *cross, "feed_forward"):
+                add_norm(f"{layer}.residual_{residual}.norm")
+        if config.norm_placement == "pre":
+            add_norm(f"{stack}.norm")
+    shapes["encoder.embedding.table.weight"] = (config.source_vocab_size, d_model)
+    for name in ("decoder.embedding.table.weight", "output.weight"):
+        if name not in _shared_names(config):
+            shapes[name] = (config.target_vocab_size, d_model)
+    if config.output_bias:
+        shapes["output_bias"] = (config.target_vocab_size,)
+    return shapes
+
+
 def _token_names(tokenizer: Tokenizer, token_naming: TokenNaming) -> list[str]:
     """Token names by id. Decimal ids are unique, whatever the subwords are."""
     if token_naming == "subwords":
@@ -100,68 +177,68 @@ def _token_names(tokenizer: Tokenizer, token_naming: TokenNaming) -> list[str]:
     return [str(token_id) for token_id in range(tokenizer.vocab_size)]
 
 
-def _fill_stack(spec: Any, stack: Encoder | Decoder, config: ModelConfig) -> None:
+def _fill_stack(spec: Any, stack: str, weights: Weights, config: ModelConfig) -> None:
     spec.scale_embeddings = config.scale_embeddings
     if config.positions in RELATIVE_POSITIONS:
         vars(spec).pop("position_encodings", None)
-    else:  # written explicitly: CTranslate2 orders its own sinusoids differently
-        length = config.max_length if config.positions == "learned" else MAX_SINUSOIDAL_POSITIONS
-        spec.position_encodings.encodings = _to_numpy(stack.embedding.positions(length))
-    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        assert isinstance(layer, (EncoderLayer, DecoderLayer))
-        _fill_self_attention(layer_spec.self_attention, layer.attention, layer.residual_attention)
-        if isinstance(layer, DecoderLayer):
-            _fill_cross_attention(layer_spec.attention, layer.cross_attention, layer.residual_cross)
-        _fill_feed_forward(layer_spec.ffn, layer.feed_forward, layer.residual_feed_forward)
-    if isinstance(stack.norm, (nn.LayerNorm, nn.RMSNorm)):
-        _fill_norm(spec.layer_norm, stack.norm)
+    elif config.positions == "learned":
+        spec.position_encodings.encodings = weights[f"{stack}.embedding.positions.table"]
+    elif config.positions == "sinusoidal":  # written explicitly: CTranslate2 orders its own sinusoids differently
+        spec.position_encodings.encodings = sinusoidal_table(MAX_SINUSOIDAL_POSITIONS, config.d_model)
+    else:
+        spec.position_encodings.encodings = np.zeros((MAX_SINUSOIDAL_POSITIONS, config.d_model), dtype=np.float32)
+    for index, layer_spec in enumerate(spec.layer):
+        layer = f"{stack}.layers.{index}"
+        _fill_self_attention(layer_spec.self_attention, f"{layer}.attention", weights, config)
+        _fill_norm(layer_spec.self_attention.layer_norm, f"{layer}.residual_attention.norm", weights)
+        if stack == "decoder":
+            _fill_cross_attention(layer_spec.attention, f"{layer}.cross_attention", weights, config)
+            _fill_norm(layer_spec.attention.layer_norm, f"{layer}.residual_cross.norm", weights)
+        _fill_linear(layer_spec.ffn.linear_0, f"{layer}.feed_forward.inner", weights)
+        _fill_linear(layer_spec.ffn.linear_1, f"{layer}.feed_forward.outer", weights)
+        if config.gated_feed_forward:
+            _fill_linear(layer_spec.ffn.linear_0_noact, f"{layer}.feed_forward.gate", weights)
+        _fill_norm(layer_spec.ffn.layer_norm, f"{layer}.residual_feed_forward.norm", weights)
+    if config.norm_placement == "pre":
+        _fill_norm(spec.layer_norm, f"{stack}.norm", weights)
 
 
-def _fill_self_attention(spec: Any, attention: MultiHeadAttention, residual: PostNorm) -> None:
-    _fill_linear(spec.linear[0], attention.input.weight, attention.input.bias)
-    _fill_linear(spec.linear[1], attention.output.weight, attention.output.bias)
-    _fill_norm(spec.layer_norm, residual.norm)
-    _fill_scale(spec, attention)
-    if isinstance(attention, RelativeAttention):
-        spec.relative_position_keys = _to_numpy(attention.distance_keys)
-        spec.relative_position_values = _to_numpy(attention.distance_values)
+def sinusoidal_table(length: int, d_model: int) -> np.ndarray:
+    """The encodings of section 3.5, as ``models.embeddings.sinusoids`` computes them in PyTorch."""
+    angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, d_model, 2) / d_model)
+    return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(length, d_model).astype(np.float32)
 
 
-def _fill_cross_attention(spec: Any, attention: MultiHeadAttention, residual: PostNorm) -> None:
-    d_model, bias = attention.d_model, attention.input.bias
-    _fill_linear(spec.linear[0], attention.input.weight[:d_model], None if bias is None else bias[:d_model])
-    _fill_linear(spec.linear[1], attention.input.weight[d_model:], None if bias is None else bias[d_model:])
-    _fill_linear(spec.linear[2], attention.output.weight, attention.output.bias)
-    _fill_norm(spec.layer_norm, residual.norm)
-    _fill_scale(spec, attention)
+def _fill_self_attention(spec: Any, name: str, weights: Weights, config: ModelConfig) -> None:
+    _fill_linear(spec.linear[0], f"{name}.input", weights)
+    _fill_linear(spec.linear[1], f"{name}.output", weights)
+    _fill_scale(spec, config)
+    if config.positions == "relative":
+        spec.relative_position_keys = weights[f"{name}.distance_keys"]
+        spec.relative_position_values = weights[f"{name}.distance_values"]
 
 
-def _fill_scale(spec: Any, attention: MultiHeadAttention) -> None:
-    if attention.scale == 1.0:  # CTranslate2 divides by sqrt(d_k) by default
+def _fill_cross_attention(spec: Any, name: str, weights: Weights, config: ModelConfig) -> None:
+    _fill_linear(spec.linear[0], f"{name}.input", weights, slice(None, config.d_model))
+    _fill_linear(spec.linear[1], f"{name}.input", weights, slice(config.d_model, None))
+    _fill_linear(spec.linear[2], f"{name}.output", weights)
+    _fill_scale(spec, config)
+
+
+def _fill_scale(spec: Any, config: ModelConfig) -> None:
+    if not config.scale_attention or config.channels == 1:  # CTranslate2 divides by sqrt(d_k) by default
         spec.queries_scale = np.float32(1.0)
 
 
-def _fill_feed_forward(spec: Any, feed_forward: FeedForward, residual: PostNorm) -> None:
-    _fill_linear(spec.linear_0, feed_forward.inner.weight, feed_forward.inner.bias)
-    _fill_linear(spec.linear_1, feed_forward.outer.weight, feed_forward.outer.bias)
-    if isinstance(feed_forward, GatedFeedForward):
-        _fill_linear(spec.linear_0_noact, feed_forward.gate.weight, feed_forward.gate.bias)
-    _fill_norm(spec.layer_norm, residual.norm)
-
-
-def _fill_linear(spec: Any, weight: Tensor, bias: Tensor | None) -> None:
-    spec.weight = _to_numpy(weight)
+def _fill_linear(spec: Any, name: str, weights: Weights, rows: slice = slice(None)) -> None:
+    spec.weight = weights[f"{name}.weight"][rows]
+    bias = weights.get(f"{name}.bias")
     if bias is not None:
-        spec.bias = _to_numpy(bias)
+        spec.bias = bias[rows]
 
 
-def _fill_norm(spec: Any, norm: Norm) -> None:
-    spec.gamma = _to_numpy(norm.weight)
-    if isinstance(norm, nn.LayerNorm):
-        spec.beta = _to_numpy(norm.bias)
-
-
-def _to_numpy(tensor: Tensor) -> np.ndarray:
-    """A copy, because quantization modifies it in place."""
-    array: np.ndarray = tensor.detach().cpu().float().numpy().copy()
-    return array
+def _fill_norm(spec: Any, name: str, weights: Weights) -> None:
+    spec.gamma = weights[f"{name}.weight"]
+    bias = weights.get(f"{name}.bias")
+    if bias is not None:
+        spec.beta = bias
