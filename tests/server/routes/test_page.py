@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from heedful import web
 from heedful.server.routes.page import MIN_COMPRESS_BYTES, PageFiles, build_headers
 from heedful.web.standalone import load_assets
 from tests.server.fake_translators import FakeTranslator
@@ -50,7 +51,7 @@ def test_unchanged_file_returns_304(address: str) -> None:
 
 
 def test_upgraded_file_has_another_etag(tmp_path: Path) -> None:
-    shutil.copytree("src/heedful/web/static", tmp_path / "static")
+    shutil.copytree(Path(web.__file__).parent / "static", tmp_path / "static")
     files = PageFiles(directory=tmp_path / "static")
     scope = {"type": "http", "method": "GET", "headers": []}
 
