@@ -25,7 +25,7 @@ from heedful.files import sync_folder, wrap_write_errors, write_bytes, write_tex
 from heedful.generation.config import GenerationConfig
 from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES, RECURRENT_ARCHITECTURES, RELATIVE_POSITIONS, ModelConfig
 from heedful.tokenization.dependency_trees import SentenceIds, append_heads, encode_sources
-from heedful.tokenization.languages import normalize_language
+from heedful.tokenization.languages import find_matching_languages, languages_match
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.special_tokens import add_tags
@@ -203,10 +203,9 @@ class ModelFolder:
             return next((candidate for candidate in candidates if candidate in target_languages), "")
         if language in target_languages:
             return language
-        matches = [target for target in target_languages if normalize_language(target) == normalize_language(language)]
-        if len(matches) == 1:  # fr for fra
-            return matches[0]
-        if target_languages or normalize_language(language) != normalize_language(default_language):
+        if matches := find_matching_languages(language, target_languages):  # fr for fra, zh-TW for zh-Hant
+            return target_languages[matches[0]]
+        if target_languages or not languages_match(language, default_language):
             supported = ", ".join(target_languages) or default_language or "an unnamed language"
             raise HeedfulError(
                 f"this model does not translate into {language!r}", hint=f"it translates into {supported}"

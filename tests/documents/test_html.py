@@ -318,8 +318,32 @@ def test_translate_html_lxml_finds_same_elements() -> None:
     assert elements(translate_markup(source, reverse)) == elements(source)
 
 
+def test_translate_html_unclosed_cdata_ends_at_its_first_bracket() -> None:
+    assert translate_markup("<p>one</p><![CDATA[ x <i>two</i><p>three</p>") == (
+        "<p>ONE</p><![CDATA[ x <i>TWO</i><p>THREE</p>"
+    )
+    assert translate_markup("<p>one</p><![CDATA[a <b>x</b>]]><p>two</p>") == (
+        "<p>ONE</p><![CDATA[a <b>x</b>]]><p>TWO</p>"
+    )
+
+
 @pytest.mark.parametrize(
-    "unit", ["<b>", "<a x='", "<", "<!--", "</b>", "<b>x</b> ", "x<br>", "<code>", "<p translate=no>", "<!", "<a "]
+    "unit",
+    [
+        "<b>",
+        "<a x='",
+        "<",
+        "<!--",
+        "</b>",
+        "<b>x</b> ",
+        "x<br>",
+        "<code>",
+        "<p translate=no>",
+        "<!",
+        "<a ",
+        "<![CDATA[",
+        "<![CDATA[<p>",
+    ],
 )
 def test_translate_html_long_and_deep_input_takes_linear_time(unit: str) -> None:
     check_nearly_linear(lambda size: translate_markup(unit * (size // len(unit))), 50_000)

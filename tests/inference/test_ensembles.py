@@ -15,7 +15,6 @@ from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
 from heedful.errors import HeedfulError
 from heedful.progress import Reporter
-from heedful.tokenization import languages
 from heedful.training.finetuning import build_finetuning_inputs, get_finetuning_languages
 from heedful.workflows.evaluate import EvaluateOptions, evaluate_model
 from tests.conftest import run_heedful
@@ -245,15 +244,3 @@ def test_language_tag_accepts_other_iso_code() -> None:
     assert renamed.for_language("de").config.generation.target_language == "deu"
     with pytest.raises(HeedfulError, match="into 'nl'"):
         renamed.language_tag("nl")
-
-
-def test_normalize_language_maps_three_letter_codes() -> None:
-    two_letter_codes = set(languages._TWO_LETTER_CODES.values())
-    assert two_letter_codes == {code for code in languages.LANGUAGE_NAMES if len(code) == 2} - {
-        "bh",
-        "iw",
-        "in",
-        "ji",
-        "mo",
-        "zt",
-    }

@@ -1,4 +1,4 @@
-"""Detection and names of languages."""
+"""Codes, detection and names of languages."""
 
 import builtins
 from typing import Any
@@ -7,7 +7,14 @@ import pytest
 
 from heedful.errors import HeedfulError
 from heedful.tokenization import languages
-from heedful.tokenization.languages import Detection, detect_languages, language_name
+from heedful.tokenization.languages import (
+    Detection,
+    detect_languages,
+    find_matching_languages,
+    language_name,
+    languages_match,
+    normalize_language,
+)
 
 SENTENCES = {
     "en": "The weather is nice today and we are going to the park.",
@@ -86,6 +93,11 @@ def test_detect_languages_missing_library_raises_with_hint(monkeypatch: pytest.M
         ("sr-Latn", "Serbian (Latin)"),
         ("nb", "Norwegian Bokmål"),
         ("de-XX", "German (XX)"),
+        ("en_US.UTF-8", "English (United States)"),
+        ("sr_RS.UTF-8@latin", "Serbian (Latin, Serbia)"),
+        ("de_DE@euro", "German (Germany)"),
+        ("zt", "Chinese (Traditional)"),
+        ("iw", "Hebrew"),
         ("xx", "xx"),
         ("", ""),
         ("my-own", "Burmese (own)"),
@@ -98,5 +110,82 @@ def test_language_name_known_and_unknown_codes(code: str, name: str) -> None:
 
 def test_language_name_table_is_complete() -> None:
     two_letters = [code for code in languages.LANGUAGE_NAMES if len(code) == 2]
-    assert len(two_letters) >= 184
+    assert len(two_letters) >= 180
     assert all(code.isalpha() and name[:1].isupper() for code, name in languages.LANGUAGE_NAMES.items())
+    assert all(normalize_language(code) == code for code in languages.LANGUAGE_NAMES)
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        "zh-TW/zh-Hant",
+        "zh-CN/zh-Hans",
+        "he/iw",
+        "id/in",
+        "no/nb",
+        "zh/cmn",
+        "ar/arb",
+        "sw/swh",
+        "ms/zsm",
+        "lv/lvs",
+        "et/ekk",
+        "tl/fil",
+        "zt/zh-Hant",
+        "zh-HK/zh-Hant",
+        "ger/deu",
+        "fre/fr",
+        "cze/ces/cs",
+        "en/en_US.UTF-8",
+        "nb-NO/no",
+        "sr@latin/sr-Latn",
+        "pt-BR/pt",
+        "ca@valencia/ca",
+    ],
+)
+def test_languages_match_equivalent_codes(codes: str) -> None:
+    first, *others = codes.split("/")
+    for other in others:
+        assert languages_match(first, other)
+        assert languages_match(other.upper(), first)
+
+
+@pytest.mark.parametrize(
+    "codes",
+    [
+        "zh-TW/zh-CN",
+        "zh-Hans/zh-Hant",
+        "zh-TW/zh-Hans",
+        "pt-BR/pt-PT",
+        "en-US/en-GB",
+        "nb/nn",
+        "nb/da",
+        "yue/zh",
+        "ms/id",
+        "hr/sr",
+        "uk/ru",
+        "sr-Latn/sr-Cyrl",
+        "demo/de",
+        "xx/yy",
+        "english/en",
+    ],
+)
+def test_languages_match_other_languages_and_variants_differ(codes: str) -> None:
+    first, second = codes.split("/")
+    assert not languages_match(first, second)
+    assert not languages_match(second, first)
+
+
+def test_find_matching_languages_nearest_first() -> None:
+    assert find_matching_languages("zh-TW", ["en", "zh", "zh-Hans", "zh-Hant"]) == [3, 1]
+    assert find_matching_languages("en", ["en-GB", "de", "eng", "en-US"]) == [2, 3, 0]
+    assert find_matching_languages("no", ["nn", "nb"]) == [1]
+    assert find_matching_languages("", ["en", "demo"]) == []
+
+
+@pytest.mark.parametrize(
+    "code", ["", " ", "C", "POSIX", "demo", "a b", "\0", "\ud800", "é", "x" * 1000, "-", "@.", "q-1"]
+)
+def test_normalize_language_invalid_codes_are_lowercased(code: str) -> None:
+    assert normalize_language(code) == code.strip().lower()
+    assert languages_match(code, code)
+    assert language_name(code) == code

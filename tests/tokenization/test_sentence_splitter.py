@@ -10,6 +10,8 @@ from heedful.tokenization.sentence_splitter import TextSegment, split_sentences,
 
 TEXTS = st.text(st.one_of(st.sampled_from("ab .,!?。\n\r\"'́\u200d3 ，"), st.characters()), max_size=80)
 
+ENGLAND = "\U0001f3f4" + "".join(chr(0xE0000 + ord(letter)) for letter in "gbeng\x7f")
+
 
 def join_segments(segments: list[TextSegment]) -> str:
     return "".join(segment.text + segment.separator for segment in segments)
@@ -69,9 +71,9 @@ def test_split_text_long_sentence_splits_at_clauses_then_spaces_then_characters(
     ]
 
 
-@pytest.mark.parametrize("cluster", ["e\u0301", "👩‍👧", "❤️", "🇫🇷", "👍🏽", "क्ष", "กำ"])
+@pytest.mark.parametrize("cluster", ["e\u0301", "👩‍👧", "❤️", "🇫🇷", "👍🏽", "क्ष", "กำ", ENGLAND, "1️⃣", "🏳️‍🌈"])
 def test_split_text_never_splits_graphemes(cluster: str) -> None:
-    segments = split_text(cluster * 11, lambda part: len(part) <= 7)
+    segments = split_text(cluster * 11, lambda part: len(part) <= 8)
     assert all(segment.text == cluster * (len(segment.text) // len(cluster)) for segment in segments)
     assert not any(unicodedata.category(segment.text[0]).startswith("M") for segment in segments)
 

@@ -9,8 +9,10 @@ from typing import get_args
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tokenizers import Regex, pre_tokenizers
 
 from heedful.errors import HeedfulError
+from heedful.tokenization.normalization import WORD_PATTERN
 from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.special_tokens import END, PAD, UNK
 from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig, TokenizerType, Vocabulary
@@ -316,3 +318,13 @@ def test_pair_tokenizer_unreadable_file_raises(tmp_path: Path) -> None:
 def test_vocabulary_invalid_field_raises(change: dict[str, object]) -> None:
     with pytest.raises(HeedfulError):
         Vocabulary.from_settings(TOKENIZERS["bpe"].vocabulary.model_dump(mode="json") | change)
+
+
+@pytest.mark.parametrize(
+    "emoji",
+    ["\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "👩🏽‍🚀", "🇫🇷", "👍🏽", "1️⃣", "🏳️‍🌈", "❤️"],
+)
+def test_word_pattern_emoji_is_one_word(emoji: str) -> None:
+    splitter = pre_tokenizers.Split(Regex(WORD_PATTERN), "isolated")
+    words = [word for word, _ in splitter.pre_tokenize_str(f"go{emoji}{emoji}!")]
+    assert words == ["go", emoji, emoji, "!"]

@@ -12,7 +12,6 @@ from heedful.inference.projection import TranslationGenerator, combine_generator
 from heedful.inference.translation import Alternative
 from heedful.inference.translator import Translator
 from heedful.progress import ProgressTask, format_count
-from heedful.tokenization.languages import to_two_letter_code
 from heedful.tokenization.protected_spans import ProtectionRules
 
 RetranslateMode = Literal["", "drafts", "all"]
@@ -135,17 +134,3 @@ class CachingTranslator:
         results = run_generator(combine_generators(generators), translate_batch)
         advance(remaining_units)
         return results
-
-
-def is_same_language(one: str, other: str) -> bool:
-    """Whether two codes may name the same language; one may be more specific.
-
-    >>> is_same_language("deu", "de_DE"), is_same_language("pt-BR", "pt-PT")
-    (True, False)
-    >>> is_same_language("zh-Hans", "ZH")
-    True
-    """
-    first, second = (re.split("[-_@.]", code.lower()) for code in (one, other))
-    if to_two_letter_code(first[0]) != to_two_letter_code(second[0]):
-        return False
-    return all(left == right for left, right in zip(first[1:], second[1:], strict=False))

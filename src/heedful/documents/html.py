@@ -60,7 +60,7 @@ _ATTRIBUTE_PATTERN = r"""[^\s/>][^\s/>=]*+(?:\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s>
 
 _MARKUP_PATTERN = re.compile(
     r"<!--(?:-?>|.*?(?:--!?>|\Z))"
-    r"|<!\[CDATA\[.*?(?:\]\]>|\Z)"
+    r"|<!\[CDATA\[(?:(?!<!\[CDATA\[).)*?\]\]>"  # unclosed, it is like any other declaration
     r"|<[!?][^>]*+(?:>|\Z)"
     r"|</(?![A-Za-z])(?=.)[^>]*+(?:>|\Z)"  # browsers read it as a comment
     rf"|<(?P<slash>/?)(?P<name>[A-Za-z][^\s/>]*+)(?:\s++|/(?!>)|{_ATTRIBUTE_PATTERN})*+(?P<self_closing>/?)>",

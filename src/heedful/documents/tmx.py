@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from heedful.documents.base import TOOL_NAME, FillOptions, UnitCounts, is_same_language
+from heedful.documents.base import TOOL_NAME, FillOptions, UnitCounts
 from heedful.documents.xml_document import (
     LANGUAGE_ATTRIBUTE,
     XmlDocument,
@@ -13,6 +13,7 @@ from heedful.documents.xml_document import (
     XmlSegment,
     escape_attribute,
 )
+from heedful.tokenization.languages import languages_match
 from heedful.version import __version__
 
 
@@ -75,7 +76,7 @@ def _find_variant(variants: list[XmlElement], language: str) -> XmlElement | Non
     """The variant with this language code, else one with a code of the same language."""
     codes = [(variant, _variant_language(variant)) for variant in variants]
     exact = [variant for variant, code in codes if code.lower() == language.lower()]
-    similar = [variant for variant, code in codes if code and is_same_language(code, language)]
+    similar = [variant for variant, code in codes if code and languages_match(code, language)]
     return next(iter([*exact, *similar]), None)
 
 

@@ -18,7 +18,6 @@ from heedful.documents.base import (
     FillOptions,
     RetranslateMode,
     ReviewMark,
-    is_same_language,
 )
 from heedful.documents.po import PoDocument
 from heedful.documents.tmx import TmxDocument
@@ -36,7 +35,7 @@ from heedful.inference.bulk import (
 from heedful.inference.translator import Translator
 from heedful.model_folder import ModelFolder
 from heedful.progress import Reporter
-from heedful.tokenization.languages import parse_language_pair
+from heedful.tokenization.languages import languages_match, parse_language_pair
 from heedful.tokenization.protected_spans import ProtectionRules
 
 _HEAD_BYTES = 1 << 16
@@ -153,7 +152,7 @@ def _make_fill_options(
     source, target = languages or (document.source_language, document.target_language)
     pairs = (("from", source, document.source_language), ("into", target, document.target_language))
     for preposition, model_language, file_language in pairs:
-        if model_language and file_language and not is_same_language(model_language, file_language):
+        if model_language and file_language and not languages_match(model_language, file_language):
             raise HeedfulError(
                 f"the file needs a translation {preposition} {file_language}, "
                 f"but the model translates {preposition} {model_language}",

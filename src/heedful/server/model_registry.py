@@ -10,7 +10,7 @@ from heedful.model_folder import ModelFolder
 from heedful.server.api_errors import bad_request
 from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
-from heedful.tokenization.languages import normalize_language, parse_language_pair
+from heedful.tokenization.languages import find_matching_languages, parse_language_pair
 from heedful.tokenization.sentence_splitter import TextSegment
 
 LoadModel = Callable[[Path], Translator | ModelFolder]
@@ -177,17 +177,16 @@ class ModelRegistry:
         return sorted(direction.source for direction in self if direction.target == target)
 
     def resolve_language(self, code: str) -> str:
-        """Match a client's code with a served language: pt_br is pt-BR, fr may be fra, en-US may be en."""
+        """Match a client's code with a served language: pt_br is pt-BR, fr may be fra, zh-TW zh-Hant, en-US en."""
         self.check_can_translate()
         by_code = {language.casefold(): language for language in self.languages}
         requested = _hyphenate(code).casefold()
-        resolved = by_code.get(requested) or by_code.get(requested.split("-")[0])
-        if resolved is None:
-            by_canonical_code = {normalize_language(language): language for language in self.languages}
-            resolved = by_canonical_code.get(normalize_language(code))
-        if resolved is None:
+        if requested in by_code:
+            return by_code[requested]
+        matches = find_matching_languages(code, self.languages)
+        if not matches:
             raise bad_request(f"{code} is not supported; languages: {', '.join(self.languages)}")
-        return resolved
+        return self.languages[matches[0]]
 
     def find_direction(self, source: str, target: str) -> ServedDirection:
         """Return the model of a direction."""

@@ -1,5 +1,7 @@
 """Language codes (en, eng, en_us, de_DE.UTF-8), names, pairs of languages, and language detection.
 
+The names are our own table: those of langcodes need 19 MB of data.
+
 Everything works offline. Detection cannot tell regions and scripts apart (pt-BR, zh-Hans).
 """
 
@@ -7,8 +9,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
+
+from langcodes import Language, standardize_tag, tag_distance, tag_is_valid
+from langcodes.tag_parser import LanguageTagError
 
 from heedful.errors import HeedfulError
 from heedful.tokenization.normalization import has_letters
@@ -17,19 +22,26 @@ LanguagePair = tuple[str, str]
 """Codes of source and target language."""
 
 
-def normalize_language(code: str) -> str:
-    """The canonical form of a code: lowercase language, title-case script, uppercase region.
+_CACHE_SIZE = 10_000
+_LOCALE_SCRIPTS = {"latin": "Latn", "cyrillic": "Cyrl", "devanagari": "Deva", "hebrew": "Hebr"}
 
-    >>> [normalize_language(code) for code in ("ENG", "en_us", "zh-hans-cn", "de_DE.UTF-8", "sr@latin")]
-    ['en', 'en-US', 'zh-Hans-CN', 'de-DE', 'sr-latin']
+
+@lru_cache(_CACHE_SIZE)
+def normalize_language(code: str) -> str:
+    """The standard form (BCP 47) of a code or locale; an invalid code is only lowercased.
+
+    >>> [normalize_language(code) for code in ("ENG", "en_us", "zh-hans-cn", "de_DE.UTF-8", "sr@latin", "iw", "cmn")]
+    ['en', 'en-US', 'zh-Hans-CN', 'de-DE', 'sr-Latn', 'he', 'zh']
     """
-    code = re.sub(r"\.[^@]*", "", code.strip())  # the encoding of a locale
-    language, *others = re.split(r"[-_@]+", code)
-    subtags = [to_two_letter_code(language.lower())]
-    for subtag in filter(None, others):
-        is_script = len(subtag) == 4 and subtag.isalpha()
-        subtags.append(subtag.title() if is_script else subtag.upper() if len(subtag) == 2 else subtag.lower())
-    return "-".join(subtags)
+    locale, _, modifier = re.sub(r"\.[^@]*", "", code.strip().lower()).partition("@")
+    language, *others = re.split("[-_]", locale)
+    language = "zh-Hant" if language == "zt" else language  # of LibreTranslate
+    variant = modifier if modifier == "valencia" else ""  # others, such as euro, say nothing about the language
+    subtags = [language, _LOCALE_SCRIPTS.get(modifier, ""), *others, variant]
+    try:
+        return standardize_tag("-".join(filter(None, subtags)), macro=True)
+    except LanguageTagError:
+        return code.strip().lower()
 
 
 def base_language(code: str) -> str:
@@ -41,29 +53,40 @@ def base_language(code: str) -> str:
     return normalize_language(code).partition("-")[0]
 
 
+@lru_cache(_CACHE_SIZE)
 def languages_match(language: str, code: str) -> bool:
-    """Whether two codes are equal, or one is a variant of the other.
+    """Whether two codes mean the same language, or one is a variant of the other.
 
     >>> languages_match("en", "en-GB"), languages_match("pt-BR", "pt"), languages_match("pt-BR", "pt-PT")
     (True, True, False)
+    >>> languages_match("zh-TW", "zh-Hant"), languages_match("zh-TW", "zh-Hans"), languages_match("no", "nb")
+    (True, False, True)
     """
-    left, right = normalize_language(language), normalize_language(code)
-    return left == right or right.startswith(f"{left}-") or left.startswith(f"{right}-")
+    left, right = _add_script(normalize_language(language)), _add_script(normalize_language(code))
+    is_variant = f"{left}-".startswith(f"{right}-") or f"{right}-".startswith(f"{left}-")
+    return is_variant or _distance(left, right) <= 1
 
 
 def find_matching_languages(language: str, codes: Sequence[str]) -> list[int]:
-    """Indices of the matching codes: exact matches first, then variants."""
-    exact = [index for index, code in enumerate(codes) if normalize_language(code) == normalize_language(language)]
-    return exact + [index for index, code in enumerate(codes) if index not in exact and languages_match(language, code)]
+    """Indices of the matching codes: exact matches first, then variants, nearest first."""
+    expected = normalize_language(language)
+    ranks = [
+        (normalize_language(code) != expected, _distance(expected, normalize_language(code)), index)
+        for index, code in enumerate(codes)
+        if languages_match(language, code)
+    ]
+    return [index for *_, index in sorted(ranks)]
 
 
-def to_two_letter_code(code: str) -> str:
-    """The two-letter code of a language without region, or the code itself if there is none.
+def _add_script(tag: str) -> str:
+    """The tag of a region with its usual script: zh-Hant-TW for zh-TW."""
+    return Language.get(tag).maximize().to_tag() if tag_is_valid(tag) and Language.get(tag).territory else tag
 
-    >>> [to_two_letter_code(code) for code in ("fra", "ger", "fr", "ast")]
-    ['fr', 'de', 'fr', 'ast']
-    """
-    return _TWO_LETTER_CODES.get(code, code)
+
+@lru_cache(_CACHE_SIZE)
+def _distance(left: str, right: str) -> int:
+    """The distance of CLDR between two tags: 0 if they mean the same, 1 for no and nb."""
+    return tag_distance(left, right) if tag_is_valid(left) and tag_is_valid(right) else 1000
 
 
 def parse_language_pair(text: str) -> tuple[str, str]:
@@ -155,19 +178,17 @@ def language_name(code: str) -> str:
     >>> language_name("eng"), language_name("pt-BR"), language_name("zh-Hans"), language_name("xx")
     ('English', 'Portuguese (Brazil)', 'Chinese (Simplified)', 'xx')
     """
-    base, *details = code.replace("_", "-").split("-")
-    name = LANGUAGE_NAMES.get(to_two_letter_code(base.lower()))
+    base, *details = normalize_language(code).split("-")
+    name = LANGUAGE_NAMES.get(base)
     if name is None:
         return code
-    detail_names = [_REGION_NAMES.get(detail.lower(), detail) for detail in details if detail]
+    detail_names = [_REGION_NAMES.get(detail.lower(), detail) for detail in details]
     return f"{name} ({', '.join(detail_names)})" if detail_names else name
 
 
 _MAX_CHARACTERS = 5_000  # enough to detect a language
 _MAX_RESULTS = 5
 _MIN_CONFIDENCE = 1.0
-_DETECTOR_CODES = {"zt": "zh", "cmn": "zh", "nb": "no", "iw": "he", "in": "id", "ji": "yi", "fil": "tl"}
-"""Codes that the detector knows under another name."""
 
 
 class Detection(NamedTuple):
@@ -184,8 +205,9 @@ def detect_languages(text: str, candidates: Collection[str] | None = None) -> li
     >>> detection.language, detection.confidence > 80
     ('de', True)
     """
-    probabilities = dict(_load_identifier().rank(text[:_MAX_CHARACTERS]))
-    detector_codes = {code: _detector_code(code) for code in candidates or probabilities}
+    detected = dict(_load_identifier().rank(text[:_MAX_CHARACTERS]))
+    probabilities = {_detector_code(code): probability for code, probability in detected.items()}
+    detector_codes = {code: _detector_code(code) for code in candidates or detected}
     variants = Counter(detector_codes.values())  # variants of a language share its probability
     scores = {code: probabilities.get(known, 0.0) / variants[known] for code, known in detector_codes.items()}
     total = math.fsum(scores.values())
@@ -199,8 +221,8 @@ def detect_languages(text: str, candidates: Collection[str] | None = None) -> li
 
 
 def _detector_code(code: str) -> str:
-    base = code.replace("_", "-").split("-")[0].lower()
-    return _DETECTOR_CODES.get(base, to_two_letter_code(base))
+    base = base_language(code)
+    return "no" if base == "nb" else base
 
 
 @cache
@@ -224,32 +246,10 @@ def _parse_names(entries: str) -> dict[str, str]:
     return {code: name for code, _, name in codes_and_names}
 
 
-# Two-letter codes (ISO 639-1), each with the three-letter codes (ISO 639-2 and 639-3) of the same language.
-_ISO_639_CODES = """
-aa=aar ab=abk ae=ave af=afr ak=aka am=amh an=arg ar=ara as=asm av=ava ay=aym az=aze ba=bak be=bel bg=bul bi=bis bm=bam
-bn=ben bo=bod=tib br=bre bs=bos ca=cat ce=che ch=cha co=cos cr=cre cs=ces=cze cu=chu cv=chv cy=cym=wel da=dan
-de=deu=ger dv=div dz=dzo ee=ewe el=ell=gre en=eng eo=epo es=spa et=est eu=eus=baq fa=fas=per ff=ful fi=fin fj=fij
-fo=fao fr=fra=fre fy=fry ga=gle gd=gla gl=glg gn=grn gu=guj gv=glv ha=hau he=heb hi=hin ho=hmo hr=hrv ht=hat hu=hun
-hy=hye=arm hz=her ia=ina id=ind ie=ile ig=ibo ii=iii ik=ipk io=ido is=isl=ice it=ita iu=iku ja=jpn jv=jav ka=kat=geo
-kg=kon ki=kik kj=kua kk=kaz kl=kal km=khm kn=kan ko=kor kr=kau ks=kas ku=kur kv=kom kw=cor ky=kir la=lat lb=ltz lg=lug
-li=lim ln=lin lo=lao lt=lit lu=lub lv=lav mg=mlg mh=mah mi=mri=mao mk=mkd=mac ml=mal mn=mon mr=mar ms=msa=may mt=mlt
-my=mya=bur na=nau nb=nob nd=nde ne=nep ng=ndo nl=nld=dut nn=nno no=nor nr=nbl nv=nav ny=nya oc=oci oj=oji om=orm
-or=ori os=oss pa=pan pi=pli pl=pol ps=pus pt=por qu=que rm=roh rn=run ro=ron=rum ru=rus rw=kin sa=san sc=srd sd=snd
-se=sme sg=sag sh=hbs si=sin sk=slk=slo sl=slv sm=smo sn=sna so=som sq=sqi=alb sr=srp ss=ssw st=sot su=sun sv=swe
-sw=swa ta=tam te=tel tg=tgk th=tha ti=tir tk=tuk tl=tgl tn=tsn to=ton tr=tur ts=tso tt=tat tw=twi ty=tah ug=uig uk=ukr
-ur=urd uz=uzb ve=ven vi=vie vo=vol wa=wln wo=wol xh=xho yi=yid yo=yor za=zha zh=zho=chi zu=zul
-"""
-
-_TWO_LETTER_CODES = {
-    long_code: code
-    for code, *long_codes in (entry.split("=") for entry in _ISO_639_CODES.split())
-    for long_code in long_codes
-}
-
 # ISO 639-1, then other codes that translation tools use.
 LANGUAGE_NAMES = _parse_names("""
 aa Afar, ab Abkhazian, ae Avestan, af Afrikaans, ak Akan, am Amharic, an Aragonese, ar Arabic, as Assamese, av Avaric,
-ay Aymara, az Azerbaijani, ba Bashkir, be Belarusian, bg Bulgarian, bh Bihari, bi Bislama, bm Bambara, bn Bengali, bo
+ay Aymara, az Azerbaijani, ba Bashkir, be Belarusian, bg Bulgarian, bi Bislama, bm Bambara, bn Bengali, bo
 Tibetan, br Breton, bs Bosnian, ca Catalan, ce Chechen, ch Chamorro, co Corsican, cr Cree, cs Czech, cu Church Slavic,
 cv Chuvash, cy Welsh, da Danish, de German, dv Divehi, dz Dzongkha, ee Ewe, el Greek, en English, eo Esperanto, es
 Spanish, et Estonian, eu Basque, fa Persian, ff Fulah, fi Finnish, fj Fijian, fo Faroese, fr French, fy Western
@@ -263,15 +263,14 @@ Macedonian, ml Malayalam, mn Mongolian, mr Marathi, ms Malay, mt Maltese, my Bur
 nd North Ndebele, ne Nepali, ng Ndonga, nl Dutch, nn Norwegian Nynorsk, no Norwegian, nr South Ndebele, nv Navajo, ny
 Chichewa, oc Occitan, oj Ojibwa, om Oromo, or Odia, os Ossetian, pa Punjabi, pi Pali, pl Polish, ps Pashto, pt
 Portuguese, qu Quechua, rm Romansh, rn Rundi, ro Romanian, ru Russian, rw Kinyarwanda, sa Sanskrit, sc Sardinian, sd
-Sindhi, se Northern Sami, sg Sango, sh Serbo-Croatian, si Sinhala, sk Slovak, sl Slovenian, sm Samoan, sn Shona, so
+Sindhi, se Northern Sami, sg Sango, si Sinhala, sk Slovak, sl Slovenian, sm Samoan, sn Shona, so
 Somali, sq Albanian, sr Serbian, ss Swati, st Southern Sotho, su Sundanese, sv Swedish, sw Swahili, ta Tamil, te
-Telugu, tg Tajik, th Thai, ti Tigrinya, tk Turkmen, tl Tagalog, tn Tswana, to Tongan, tr Turkish, ts Tsonga, tt Tatar,
-tw Twi, ty Tahitian, ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, ve Venda, vi Vietnamese, vo Volapük, wa Walloon, wo
+Telugu, tg Tajik, th Thai, ti Tigrinya, tk Turkmen, tn Tswana, to Tongan, tr Turkish, ts Tsonga, tt Tatar,
+ty Tahitian, ug Uyghur, uk Ukrainian, ur Urdu, uz Uzbek, ve Venda, vi Vietnamese, vo Volapük, wa Walloon, wo
 Wolof, xh Xhosa, yi Yiddish, yo Yoruba, za Zhuang, zh Chinese, zu Zulu,
-ast Asturian, ceb Cebuano, ckb Central Kurdish, cmn Mandarin Chinese, fil Filipino, fur Friulian, gsw Swiss German,
+ast Asturian, bho Bhojpuri, ceb Cebuano, ckb Central Kurdish, fil Filipino, fur Friulian, gsw Swiss German,
 haw Hawaiian, hmn Hmong, hsb Upper Sorbian, dsb Lower Sorbian, kab Kabyle, lmo Lombard, mai Maithili, nds Low German,
-pap Papiamento, scn Sicilian, tlh Klingon, vec Venetian, war Waray, yue Cantonese, iw Hebrew, in Indonesian, ji
-Yiddish, mo Moldavian, zt Chinese (Traditional)
+pap Papiamento, scn Sicilian, tlh Klingon, vec Venetian, war Waray, yue Cantonese
 """)
 
 _REGION_NAMES = _parse_names("""

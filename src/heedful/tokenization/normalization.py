@@ -25,6 +25,9 @@ _RUN = "{1,200}"
 _LETTER = "[\\p{L}\\p{M}\u200c\u200d]"  # the joiners are part of Persian and Indic words
 _WORD_LETTER = f"(?:(?!\\p{{Han}}){_LETTER})"
 _SYMBOL = f"[^\\p{{L}}\\p{{N}}\\s{METASPACE}]"
+_FLAG = "[\U0001f1e6-\U0001f1ff]{2}"
+_EMOJI_MODIFIER = "[\\p{M}\U0001f3fb-\U0001f3ff\U000e0020-\U000e007f]"  # skin tones; the tags of England's flag
+_KEYCAP = "[0-9#*]\ufe0f?\u20e3"
 
 # didn't is one word; l'animal is split after the apostrophe.
 _APOSTROPHE = f"['’](?:(?i:t|s|re|ve|ll|d|m)(?!{_LETTER})|(?={_LETTER}))"
@@ -40,10 +43,11 @@ WORD_PATTERN = "|".join(
     [
         f"{METASPACE}?\\p{{Han}}",  # no spaces between words: each character counts as one
         f"{METASPACE}?(?>{_WORD_LETTER}{_RUN})(?:{_APOSTROPHE})?",
+        f"{METASPACE}?{_KEYCAP}",
         _NUMBERS,
         _BLANKS,
         # Single symbols, but runs of dots, and an emoji with everything joined to it.
-        f"{METASPACE}?(?>\\.{{2,200}}|{_SYMBOL}(?:\\p{{M}}|\u200d{_SYMBOL}){{0,50}})",
+        f"{METASPACE}?(?>\\.{{2,200}}|{_FLAG}|{_SYMBOL}(?:{_EMOJI_MODIFIER}|\u200d{_SYMBOL}){{0,50}})",
     ]
 )
 """Like SUBWORD_PATTERN, but every symbol and every ideograph is a word."""

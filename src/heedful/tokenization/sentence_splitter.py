@@ -154,6 +154,7 @@ def _is_same_grapheme(before: str, after: str) -> bool:
     return (
         unicodedata.category(after).startswith("M")  # variation selectors are marks too
         or "\U0001f3fb" <= after <= "\U0001f3ff"  # skin tones
+        or "\U000e0020" <= after <= "\U000e007f"  # tags of flags such as England's
         or "\u1160" <= after <= "\u11ff"  # vowels and finals of Hangul syllables
         or "\udc00" <= after <= "\udfff"
         or after in "\u0e33\u0eb3"  # Thai and Lao am

@@ -18,7 +18,7 @@ from heedful.model_folder import ModelFolder, ModelFolderConfig, load_parameters
 from heedful.models.base import Model
 from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES, ArchitectureConfig, ModelConfig
 from heedful.progress import Reporter
-from heedful.tokenization.languages import LanguagePair, base_language
+from heedful.tokenization.languages import LanguagePair, base_language, languages_match
 from heedful.tokenization.pair_tokenizer import PairTokenizer, TextPairFactory
 from heedful.tokenization.vocabulary_extension import check_extendable, extend_pair_tokenizer, spell_new_tokens
 from heedful.training.config import RunConfig, get_setting
@@ -88,9 +88,8 @@ def build_finetuning_inputs(folder: Path, inputs: CorpusInputs) -> CorpusInputs:
 
 
 def _differ(code: str, other_code: str) -> bool:
-    """Whether two codes mean different languages; en-GB is English, and eng may be."""
-    base_code, other_base_code = map(base_language, (code, other_code))
-    return len(base_code) == len(other_base_code) and base_code != other_base_code
+    """Whether two codes mean different languages; en-GB and eng are English."""
+    return not languages_match(base_language(code), base_language(other_code))
 
 
 def add_model_settings(settings: Settings) -> Settings:
