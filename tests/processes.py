@@ -1,6 +1,7 @@
-"""Child processes, found through /proc."""
+"""Child processes, found through /proc, and tasks for them."""
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -33,3 +34,9 @@ def is_running(pid: int) -> bool:
 def exit_worker(folder: Path, index: int, advance: object) -> None:
     """A task that ends its process."""
     os._exit(7)
+
+
+def write_imports(folder: Path, index: int, advance: object) -> None:
+    """A task that writes which modules its process has imported, and its number of threads."""
+    names = {name.partition(".")[0] for name in sys.modules} | {f"threads={os.environ['RAYON_NUM_THREADS']}"}
+    (folder / str(index)).write_text("\n".join(sorted(names)))

@@ -25,7 +25,7 @@ from heedful.data.preprocess import CONFIG_FILE, clean_corpus
 from heedful.data.process_pool import run_tasks
 from heedful.data.reader import write_tsv
 from heedful.data.splits import split_by_shard_hashes, split_pairs
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, ResumableError
 from heedful.progress import Reporter
 from heedful.training.preparation import PreparedCorpus, prepare
 from heedful.training.run import make_config_chooser
@@ -239,8 +239,8 @@ def test_resume_with_changed_file_cleans_it_again(files: Path, tmp_path: Path) -
 
 
 TWO_PROCESSES = SHARDED.model_copy(update={"processes": 2})
-SOME_CHUNKS_COMPLETE = StopPoint("heedful.data.process_pool:_PoolRun._run_item", [4])
-"""Two workers have two chunks at a time, so at the fourth task at least two chunks are complete."""
+SOME_CHUNKS_COMPLETE = StopPoint("heedful.data.process_pool:_check_result", [2])
+"""When the second result arrives; a pool of two workers has at most five more tasks in its queue."""
 ALL_CHUNKS_COMPLETE = StopPoint("heedful.data.parallel_cleaning:_find_unique_pairs")
 CODE = """
 import json, sys
@@ -322,7 +322,7 @@ def test_preprocess_killed_sixty_times_is_identical(files: Path, tmp_path: Path)
 
 def list_workers(pid: int) -> list[int]:
     """Worker processes of the pool in a process."""
-    return [worker for worker, command in descendants(pid).items() if "heedful.data.process_pool" in command]
+    return [worker for worker, command in descendants(pid).items() if "--multiprocessing-fork" in command]
 
 
 def start_heedful(args: list[str], stop_point: StopPoint) -> "subprocess.Popen[bytes]":
@@ -379,9 +379,12 @@ def test_train_interrupted_leaves_no_worker(grammar_pairs: Path, tmp_path: Path)
 
 @pytest.mark.long
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="needs /proc")
-def test_process_pool_with_killed_workers_replaces_them(files: Path, tmp_path: Path) -> None:
-    point = StopPoint("heedful.data.process_pool:_PoolRun._run_item", [3, 6])
-    process = start_preparation(files, tmp_path / "data", TWO_PROCESSES, point)
+@pytest.mark.parametrize("kills", [1, 2])
+def test_process_pool_with_killed_workers_runs_tasks_once_more(files: Path, tmp_path: Path, kills: int) -> None:
+    """Tasks of killed workers are run again by fewer workers; after a second kill, by the next run."""
+    config = TWO_PROCESSES.model_copy(update={"chunk_megabytes": 0.001})
+    point = StopPoint("heedful.data.process_pool:_check_result", [2, 14][:kills])
+    process = start_preparation(files, tmp_path / "data", config, point)
     for _ in point.calls:
         wait_until_stopped(process.pid)
         workers = list_workers(process.pid)
@@ -390,7 +393,10 @@ def test_process_pool_with_killed_workers_replaces_them(files: Path, tmp_path: P
             os.kill(worker, signal.SIGKILL)
         process.send_signal(signal.SIGCONT)
     _, stderr = process.communicate(timeout=TIMEOUT)
-    assert process.returncode == 0, stderr
+    assert (process.returncode == 0) == (kills == 1), stderr
+    if kills == 2:
+        assert b"killed, and again with fewer processes" in stderr
+        prepare_corpus(inputs(files), tmp_path / "data", config)
     prepare_corpus(inputs(files), tmp_path / "reference", SHARDED)
     assert contents(tmp_path / "data") == contents(tmp_path / "reference")
 
@@ -411,9 +417,48 @@ def test_process_pool_workers_exit_with_parent(files: Path, tmp_path: Path) -> N
 
 
 def test_process_pool_with_task_that_kills_workers_raises(tmp_path: Path) -> None:
-    """A task that ends every worker is given up after a few attempts."""
-    with pytest.raises(HeedfulError, match="worker ended 3 times"), QUIET.task("") as task:
+    """A task that ends every worker is given up after the second attempt."""
+    with pytest.raises(ResumableError, match="killed, and again with fewer processes"), QUIET.task("") as task:
         run_tasks(exit_worker, tmp_path, [0, 1], 2, task)
+
+
+SCRIPT_WITHOUT_GUARD = """
+import os, sys
+from pathlib import Path
+from heedful.data.process_pool import run_tasks
+from heedful.progress import Reporter
+from tests.processes import write_imports
+print("started")
+environment = dict(os.environ)
+with Reporter(quiet=True).task("") as task:
+    run_tasks(write_imports, Path(sys.argv[1]), [0, 1, 2], 2, task)
+assert dict(os.environ) == environment
+assert __name__ == "__main__" and sys.modules["__main__"].run_tasks is run_tasks
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["file", "stdin"])
+def test_process_pool_in_script_without_guard_runs_it_once(tmp_path: Path, form: str) -> None:
+    """Workers import neither the script, nor modules of the current folder, nor torch."""
+    script, current_folder = tmp_path / "script.py", tmp_path / "current"
+    current_folder.mkdir()
+    (current_folder / "signal.py").write_text("raise SystemExit('imported from the current folder')")
+    script.write_text(SCRIPT_WITHOUT_GUARD)
+    result = subprocess.run(
+        [sys.executable, "-P", *([str(script)] if form == "file" else ["-"]), str(tmp_path)],
+        input=SCRIPT_WITHOUT_GUARD if form == "stdin" else "",
+        capture_output=True,
+        text=True,
+        cwd=current_folder,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT_FOLDER / "src"), str(PROJECT_FOLDER)])},
+        timeout=TIMEOUT,
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (0, "started\n", "")
+    for index in range(3):
+        names = (tmp_path / str(index)).read_text().splitlines()
+        assert "threads=1" in names
+        assert not {"torch", "numpy", "script"} & set(names)
 
 
 @pytest.mark.long

@@ -12,7 +12,6 @@ data/cleaned/00000.json    written last: characters of each source, and the alph
 import json
 import os
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -36,10 +35,10 @@ from heedful.data.corpus import (
     write_corpus,
 )
 from heedful.data.formats.base import PairRecord
-from heedful.data.process_pool import Advance, run_tasks
+from heedful.data.process_pool import Advance, replace_folder, run_tasks
 from heedful.data.reader import FileChunk, files_fingerprint, split_files
 from heedful.data.splits import split_hash
-from heedful.files import atomic_write, checksum, read_json, sync_folder, write_json
+from heedful.files import atomic_write, checksum, read_json, write_json
 from heedful.progress import Reporter
 
 CHUNKS_FOLDER = "chunks"
@@ -119,8 +118,6 @@ def _prepare_chunks_folder(
     if path.is_file() and read_json(path, RETRAIN_HINT) != json.loads(json.dumps(task_config)):  # no tuples
         shutil.rmtree(folder)
     folder.mkdir(exist_ok=True)
-    for leftover in folder.glob("*.partial"):  # of a worker that was killed
-        shutil.rmtree(leftover)
     write_json(path, task_config)
 
 
@@ -132,17 +129,13 @@ def clean_chunk(folder: Path, chunk_index: int, advance: Advance) -> None:
     chunk, inputs = FileChunk.from_json(chunk_state), CorpusInputs.from_json(task_config["inputs"])
     source, cleaning = (inputs.sources[chunk_state["source"]], CleaningConfig.from_settings(task_config["cleaning"]))
     input_fingerprint = files_fingerprint(chunk.paths)
-    partial_folder = Path(tempfile.mkdtemp(prefix=f"{chunk_index:05}.", suffix=".partial", dir=chunks_folder))
     records = inputs.read_records(source, chunk)
-    report = _write_chunk(records, partial_folder, cleaning, source.tags, trees=inputs.trees, advance=advance)
-    checksums = {name: checksum(partial_folder / name) for name in ("cleaned.tsv", "hashes", "positions")}
-    write_json(
-        partial_folder / CHUNK_REPORT, report.to_json() | {"fingerprint": input_fingerprint, "blake2b": checksums}
-    )
-    sync_folder(partial_folder)
-    chunk_folder = chunks_folder / f"{chunk_index:05}"
-    shutil.rmtree(chunk_folder, ignore_errors=True)  # of a worker that was killed before it answered
-    partial_folder.rename(chunk_folder)
+    with replace_folder(chunks_folder / f"{chunk_index:05}") as partial_folder:
+        report = _write_chunk(records, partial_folder, cleaning, source.tags, trees=inputs.trees, advance=advance)
+        checksums = {name: checksum(partial_folder / name) for name in ("cleaned.tsv", "hashes", "positions")}
+        write_json(
+            partial_folder / CHUNK_REPORT, report.to_json() | {"fingerprint": input_fingerprint, "blake2b": checksums}
+        )
 
 
 def _write_chunk(

@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import json
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -52,12 +51,12 @@ from heedful.data.dataset import (
 )
 from heedful.data.glossary import TermWriter
 from heedful.data.parallel_cleaning import clean_in_parallel, delete_chunks
-from heedful.data.process_pool import Advance, run_tasks
+from heedful.data.process_pool import Advance, replace_folder, run_tasks
 from heedful.data.reader import files_fingerprint, write_tsv
 from heedful.data.sampler import create_shard_sampler
 from heedful.data.splits import SplitFilter
 from heedful.errors import HeedfulError
-from heedful.files import checksum, read_json, sync_folder, write_json
+from heedful.files import checksum, read_json, write_json
 from heedful.progress import ProgressTask, Reporter, format_count
 from heedful.tokenization.dependency_trees import SentenceIds, TreeToken, encode_sources
 from heedful.tokenization.pair_tokenizer import PairTokenizer
@@ -186,8 +185,6 @@ def encode_corpus(task: EncodingTask, report: Reporter, unit: str) -> ShardManif
 def _encode_in_parallel(task: EncodingTask, shard_indices: Sequence[int], progress: ProgressTask) -> None:
     folder, state = task.corpus.folder, task.to_json()
     fingerprint = hashlib.blake2b(json.dumps(state).encode(), digest_size=16).hexdigest()
-    for leftover in task.train_folder.glob("*.partial"):  # of a worker that was killed
-        shutil.rmtree(leftover)
     missing = []
     for index in shard_indices:
         shard_path = shard_folder(task.train_folder, index, task.shard_count)
@@ -203,14 +200,10 @@ def encode_shard(folder: Path, shard_index: int, advance: Advance) -> None:
     """Encode one shard of the task in a folder: called in a worker."""
     state = read_json(folder / ENCODING_FILE, RETRAIN_HINT)
     task = EncodingTask.from_json(folder, state)
-    final_folder = shard_folder(task.train_folder, shard_index, task.shard_count)
-    partial_folder = Path(tempfile.mkdtemp(prefix=f"{shard_index:05}.", suffix=".partial", dir=task.train_folder))
-    summary = _write_shard(task, shard_index, partial_folder, advance)
-    summary = summary.model_copy(update={"fingerprint": state["fingerprint"]})
-    write_json(partial_folder / SHARD_SUMMARY_NAME, summary.model_dump())
-    sync_folder(partial_folder)
-    shutil.rmtree(final_folder, ignore_errors=True)  # corrupt, or of another task
-    partial_folder.rename(final_folder)
+    with replace_folder(shard_folder(task.train_folder, shard_index, task.shard_count)) as partial_folder:
+        summary = _write_shard(task, shard_index, partial_folder, advance)
+        summary = summary.model_copy(update={"fingerprint": state["fingerprint"]})
+        write_json(partial_folder / SHARD_SUMMARY_NAME, summary.model_dump())
 
 
 def _write_shard(task: EncodingTask, shard_index: int, folder: Path, advance: Advance) -> ShardSummary:
