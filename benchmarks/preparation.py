@@ -1,6 +1,8 @@
 """Time and memory to preprocess a large corpus, with one process and with all cores.
 
-python benchmarks/preparation.py [--pairs 10000000] [--processes 2] [--files 4] [--folder FOLDER]
+python benchmarks/preparation.py [--pairs 10000000] [--processes 2] [--files 4] [--folder FOLDER] [--old CHECKOUT]
+
+With --old, another checkout of Heedful preprocesses the same files, in turn with this one.
 
 Pairs are sentences of the demo grammar with numbers, so that few are equal, in several TSV files, one of them
 gzipped; every fiftieth may be a duplicate. Prints the time, pairs per second, and the peak memory of all
@@ -12,6 +14,7 @@ import gzip
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -88,11 +91,12 @@ def measure_memory(leader: int) -> int:
     return 1024 * total
 
 
-def measure(folder: Path, paths: list[Path], scale: dict[str, float]) -> tuple[float, int]:
-    """Seconds and peak memory in bytes of a preparation."""
+def measure(checkout: Path, folder: Path, paths: list[Path], scale: dict[str, float]) -> tuple[float, int]:
+    """Seconds and peak memory in bytes of a preparation by a checkout."""
     args = [str(folder), json.dumps(SETTINGS), json.dumps(scale), *map(str, paths)]
     started, peak = time.monotonic(), 0
-    process = subprocess.Popen([sys.executable, "-c", CODE, *args])
+    environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
+    process = subprocess.Popen([sys.executable, "-P", "-c", CODE, *args], env=environment)
 
     def watch() -> None:
         nonlocal peak
@@ -116,6 +120,7 @@ def main() -> None:
     parser.add_argument(
         "--folder", type=Path, default=None, help="a folder with enough space; default: the temporary folder"
     )
+    parser.add_argument("--old", type=Path, help="another checkout, to compare with")
     parser.add_argument("--shard-pairs", type=int, default=1_000_000)
     parser.add_argument("--chunk-megabytes", type=float, default=32)
     options = parser.parse_args()
@@ -125,14 +130,21 @@ def main() -> None:
         paths = write_files(folder, options.pairs, options.files)
         size = sum(path.stat().st_size for path in paths)
         print(f"{options.pairs:,} pairs, {size / 1e6:,.0f} MB, written in {time.monotonic() - started:.0f} s")
-        run_seconds = []
+        checkouts = {"old": options.old.resolve()} if options.old else {}
+        checkouts["new"] = Path(__file__).resolve().parents[1]
+        run_seconds: dict[str, list[float]] = {}
         for processes in (1, options.processes):
-            print(f"{processes} process(es):", flush=True)
-            scale = {"shard_pairs": options.shard_pairs, "chunk_megabytes": options.chunk_megabytes}
-            seconds, peak = measure(folder / f"by{processes}", paths, scale | {"processes": processes})
-            run_seconds.append(seconds)
-            print(f"  {seconds:.1f} s, {options.pairs / seconds:,.0f} pairs/s, {peak / 1e6:,.0f} MB peak")
-        print(f"{run_seconds[0] / run_seconds[1]:.2f} times as fast with {options.processes} processes")
+            for name, checkout in checkouts.items():
+                print(f"{name}, {processes} process(es):", flush=True)
+                scale = {"shard_pairs": options.shard_pairs, "chunk_megabytes": options.chunk_megabytes}
+                output = folder / f"{name}{processes}"
+                seconds, peak = measure(checkout, output, paths, scale | {"processes": processes})
+                shutil.rmtree(output)
+                run_seconds.setdefault(name, []).append(seconds)
+                print(f"  {seconds:.1f} s, {options.pairs / seconds:,.0f} pairs/s, {peak / 1e6:,.0f} MB peak")
+        for name, seconds_by_count in run_seconds.items():
+            ratio = seconds_by_count[0] / seconds_by_count[1]
+            print(f"{name}: {ratio:.2f} times as fast with {options.processes} processes")
 
 
 if __name__ == "__main__":

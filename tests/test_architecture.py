@@ -111,6 +111,33 @@ def test_imports_have_no_cycle() -> None:
         pytest.fail(f"import cycle: {' -> '.join(error.args[1])}")
 
 
+POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"}
+POSIX_NAMES = {
+    "os": "O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK chown fchmod fork forkpty geteuid getgid getloadavg getpgid "
+    "getuid killpg mkfifo nice sched_getaffinity sched_setaffinity setsid statvfs sysconf uname wait waitid",
+    "signal": "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGSTOP SIGUSR1 SIGUSR2 SIG_BLOCK SIG_SETMASK "
+    "SIG_UNBLOCK alarm pause pthread_kill pthread_sigmask setitimer sigwait",
+    "socket": "AF_UNIX send_fds recv_fds",
+}
+"""Absent on Windows, and a few on macOS."""
+GUARDED_POSIX_NAMES = {"heedful.data.process_pool": {"SIG_BLOCK", "SIG_SETMASK", "pthread_sigmask"}}
+"""Used only where they exist: tests/data/test_parallel_cleaning.py removes them."""
+
+
+def test_posix_names_are_guarded() -> None:
+    pattern = re.compile(
+        "|".join(rf"\b{module}\.({'|'.join(names.split())})\b" for module, names in POSIX_NAMES.items())
+    )
+    modules = "|".join(POSIX_MODULES)
+    for module, path in PATHS.items():
+        if module.startswith("heedful.training.distributed"):
+            continue  # several processes: Linux and macOS
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(rf"^\s*(import|from) ({modules})\b", text, re.MULTILINE), module
+        names = {match[0].partition(".")[2] for match in pattern.finditer(text)}
+        assert names == GUARDED_POSIX_NAMES.get(module, set()), module
+
+
 def test_only_marian_import_unpickles_and_only_tensors() -> None:
     for module, path in PATHS.items():
         text = path.read_text(encoding="utf-8")

@@ -18,19 +18,11 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
 from typing import IO, Any, BinaryIO
 
 from heedful.errors import DiskError, HeedfulError
 
 _GZIP_MAGIC = b"\x1f\x8b"
-
-fcntl: ModuleType | None
-
-try:
-    import fcntl
-except ImportError:  # Windows: no locks, the rest works
-    fcntl = None
 
 
 @contextmanager
@@ -209,11 +201,10 @@ def lock_folder(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
 def lock_file(file: IO[str], problem: str, *, wait: bool = False) -> None:
     """Lock an open file until it is closed; raise ``problem`` if another process holds the lock."""
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        raise HeedfulError(problem, hint="wait until it ends, or stop it") from None
+    from filelock import lock_descriptor  # slow to import
+
+    if not lock_descriptor(file.fileno(), blocking=wait):
+        raise HeedfulError(problem, hint="wait until it ends, or stop it")
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from heedful.progress import Reporter
 from heedful.training.preparation import PreparedCorpus, prepare
 from heedful.training.run import make_config_chooser
 from tests.conftest import quick_train_args, run_heedful
-from tests.processes import descendants, exit_worker, is_running
+from tests.processes import descendants, exit_worker, is_running, write_imports
 from tests.stop_points import TIMEOUT, StopPoint, wait_until_stopped
 
 QUIET = Reporter(quiet=True)
@@ -420,6 +420,15 @@ def test_process_pool_with_task_that_kills_workers_raises(tmp_path: Path) -> Non
     """A task that ends every worker is given up after the second attempt."""
     with pytest.raises(ResumableError, match="killed, and again with fewer processes"), QUIET.task("") as task:
         run_tasks(exit_worker, tmp_path, [0, 1], 2, task)
+
+
+def test_process_pool_without_posix_names_runs_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("pthread_sigmask", "SIG_BLOCK", "SIG_SETMASK"):
+        monkeypatch.delattr(signal, name)
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    with QUIET.task("") as task:
+        run_tasks(write_imports, tmp_path, [0, 1], 2, task)
+    assert {path.name for path in tmp_path.iterdir()} == {"0", "1"}
 
 
 SCRIPT_WITHOUT_GUARD = """

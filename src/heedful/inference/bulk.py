@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO, cast
 from uuid import uuid4
 
 from heedful.data.formats.lines import STANDARD_INPUT, count_lines, read_lines
@@ -469,14 +469,14 @@ def open_resumable(
     partial = path.with_name(path.name + ".partial")
     fingerprint_path = path.with_name(path.name + ".partial.json")
     try:
-        with partial.open("a", encoding="utf-8", newline="\n") as file:
+        with partial.open("a+", encoding="utf-8", newline="\n") as file:
             lock_file(file, f"another process is writing {partial}")
             try:
                 stored = json.loads(fingerprint_path.read_text(encoding="utf-8"))
             except (OSError, ValueError, RecursionError):
                 stored = None
             can_resume = stored == json.loads(json.dumps(fingerprint))
-            lines_done = _truncate_to_batch(partial, output_format) if can_resume else 0
+            lines_done = _truncate_to_batch(cast(BinaryIO, file.buffer), output_format) if can_resume else 0
             if lines_done:
                 report.info(f"resuming after line {lines_done:,} of {partial}")
             elif not can_resume and partial.stat().st_size:
@@ -500,24 +500,24 @@ def file_fingerprint(path: Path) -> dict[str, Any]:
     return {"path": str(path.absolute()), "bytes": stat.st_size, "modified": stat.st_mtime_ns}
 
 
-def _truncate_to_batch(partial: Path, output_format: str) -> int:
-    """Truncate the file after the last complete batch of input lines, and count these lines.
+def _truncate_to_batch(file: BinaryIO, output_format: str) -> int:
+    """Truncate the locked file after the last complete batch of input lines, and count these lines.
 
     Only full batches keep every line in the same batch as without the interruption. The last input line may
     have more output lines to come, so it does not count.
     """
     lines_done = end = offset = last_line = 0
-    with partial.open("rb") as file:
-        for count, raw in enumerate(file, start=1):
-            if not raw.endswith(b"\n"):
-                break
-            try:
-                line = _LINE_NUMBERS[output_format](count, raw.decode("utf-8"))
-            except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-                break
-            if line != last_line and last_line % BATCH_LINES == 0 and last_line:
-                lines_done, end = last_line, offset
-            last_line, offset = line, offset + len(raw)
-    with partial.open("rb+") as file:
-        file.truncate(end)
+    file.seek(0)
+    for count, raw in enumerate(file, start=1):
+        if not raw.endswith(b"\n"):
+            break
+        try:
+            line = _LINE_NUMBERS[output_format](count, raw.decode("utf-8"))
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            break
+        if line != last_line and last_line % BATCH_LINES == 0 and last_line:
+            lines_done, end = last_line, offset
+        last_line, offset = line, offset + len(raw)
+    file.truncate(end)
+    file.seek(end)
     return lines_done

@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from glob import escape
@@ -267,7 +268,7 @@ class ShardWorker:
         translator = load(task.models, device=task.device, engine=task.engine, workers=1)
         if translator.name != task.engine_name:
             raise HeedfulError(
-                f"the engine on {os.uname().nodename} is {translator.name}, expected {task.engine_name}",
+                f"the engine on {platform.node()} is {translator.name}, expected {task.engine_name}",
                 hint="install the same packages on all hosts, or use --engine pytorch",
             )
         return translator
