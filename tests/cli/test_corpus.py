@@ -72,7 +72,7 @@ def test_stats_reports_variants_and_malformed_units(tmp_path: Path) -> None:
     assert result.out.splitlines()[:3] == [
         "read 3 pairs, kept 2",
         "dropped 1: not well-formed (first: x.tmx:3)",
-        "noted 1: of en-GB and en-US, en-GB was used (first: x.tmx:2)",
+        "noted 1: of en-US and en-GB, en-US was used (first: x.tmx:2)",
     ]
     out = tmp_path / "x.tsv"
     options = ("--languages", "en-US:de", "--set", "reading.malformed=skip", "--set", "reading.inline_tags=keep")
