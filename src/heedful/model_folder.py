@@ -25,7 +25,7 @@ from heedful.files import sync_folder, wrap_write_errors, write_bytes, write_tex
 from heedful.generation.config import GenerationConfig
 from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES, RECURRENT_ARCHITECTURES, RELATIVE_POSITIONS, ModelConfig
 from heedful.tokenization.dependency_trees import SentenceIds, append_heads, encode_sources
-from heedful.tokenization.languages import find_matching_languages, languages_match
+from heedful.tokenization.languages import resolve_language
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.special_tokens import add_tags
@@ -80,6 +80,11 @@ class ModelFolderConfig(Config):
     """Whether the model was trained with inline terms (data/glossary.py)."""
     guided_head: tuple[int, int] | None = None
     """Encoder layer and head, from 1, trained with guided attention."""
+
+    @property
+    def source_language(self) -> str:
+        """The language of the source text, whose rules split it into sentences; empty if unknown."""
+        return self.languages[0] if self.languages else ""
 
     @property
     def supported_directions(self) -> tuple[tuple[str, str], ...]:
@@ -203,9 +208,9 @@ class ModelFolder:
             return next((candidate for candidate in candidates if candidate in target_languages), "")
         if language in target_languages:
             return language
-        if matches := find_matching_languages(language, target_languages):  # fr for fra, zh-TW for zh-Hant
-            return target_languages[matches[0]]
-        if target_languages or not languages_match(language, default_language):
+        if match := resolve_language(language, target_languages):  # fr for fra, zh-TW for zh-Hant
+            return match
+        if target_languages or resolve_language(language, [default_language]) is None:
             supported = ", ".join(target_languages) or default_language or "an unnamed language"
             raise HeedfulError(
                 f"this model does not translate into {language!r}", hint=f"it translates into {supported}"

@@ -10,7 +10,7 @@ from heedful.model_folder import ModelFolder
 from heedful.server.api_errors import bad_request
 from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
-from heedful.tokenization.languages import find_matching_languages, parse_language_pair
+from heedful.tokenization.languages import parse_language_pair, resolve_language
 from heedful.tokenization.sentence_splitter import TextSegment
 
 LoadModel = Callable[[Path], Translator | ModelFolder]
@@ -183,10 +183,10 @@ class ModelRegistry:
         requested = _hyphenate(code).casefold()
         if requested in by_code:
             return by_code[requested]
-        matches = find_matching_languages(code, self.languages)
-        if not matches:
+        resolved = resolve_language(code, self.languages)
+        if resolved is None:
             raise bad_request(f"{code} is not supported; languages: {', '.join(self.languages)}")
-        return self.languages[matches[0]]
+        return resolved
 
     def find_direction(self, source: str, target: str) -> ServedDirection:
         """Return the model of a direction."""

@@ -78,6 +78,18 @@ def find_matching_languages(language: str, codes: Sequence[str]) -> list[int]:
     return [index for *_, index in sorted(ranks)]
 
 
+def resolve_language(code: str, codes: Sequence[str]) -> str | None:
+    """The nearest of the codes that means the language, or the language in general.
+
+    >>> resolve_language("en-US", ["en", "de"]), resolve_language("zh-TW", ["zh", "zh-Hant"])
+    ('en', 'zh-Hant')
+    >>> resolve_language("pt", ["pt-BR"])  # too specific
+    """
+    is_general = "-" not in normalize_language(code)
+    matches = (codes[index] for index in find_matching_languages(code, codes))
+    return next((match for match in matches if not is_general or "-" not in normalize_language(match)), None)
+
+
 def _add_script(tag: str) -> str:
     """The tag of a region with its usual script: zh-Hant-TW for zh-TW."""
     return Language.get(tag).maximize().to_tag() if tag_is_valid(tag) and Language.get(tag).territory else tag
