@@ -76,6 +76,13 @@ def is_under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ and "RANK" in os.environ
 
 
+LAUNCH_FOLDER_VARIABLE, LAUNCHER_VARIABLE = "HEEDFUL_LAUNCH_FOLDER", "HEEDFUL_LAUNCHER_PID"
+"""Name the folder and the process of training/launcher.py; ranks exit when either is gone."""
+
+RESULT_FILE = "result.json"
+"""In the folder of a launch: what rank 0 returns."""
+
+
 def get_torchrun_rank() -> int:
     """Rank of this process; 0 without torchrun."""
     return int(os.environ["RANK"]) if is_under_torchrun() else 0

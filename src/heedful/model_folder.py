@@ -9,9 +9,13 @@ README.md            the model card
 PyTorch is imported only when weights are loaded: CTranslate2 needs neither.
 """
 
+import errno
 import json
+import os
+import re
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
@@ -21,7 +25,7 @@ from safetensors import SafetensorError, deserialize
 from heedful.config import Config
 from heedful.data.glossary import Term, insert_inline_terms
 from heedful.errors import HeedfulError
-from heedful.files import sync_folder, wrap_write_errors, write_bytes, write_text
+from heedful.files import sync_folder, wrap_write_errors, write_text
 from heedful.generation.config import GenerationConfig
 from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES, RECURRENT_ARCHITECTURES, RELATIVE_POSITIONS, ModelConfig
 from heedful.tokenization.dependency_trees import SentenceIds, append_heads, encode_sources
@@ -392,12 +396,19 @@ def read_arrays(path: Path) -> "dict[str, np.ndarray]":
 
 
 def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file atomically."""
-    write_bytes(path, tensor_bytes(tensors, metadata))
+    """Write a safetensors file atomically, without a copy of the tensors in memory."""
+    from safetensors.torch import save_file
 
-
-def tensor_bytes(tensors: "Mapping[str, Tensor]", metadata: dict[str, str] | None = None) -> bytes:
-    """The bytes of a safetensors file."""
-    from safetensors.torch import save
-
-    return save({name: tensor.cpu() for name, tensor in tensors.items()}, metadata)
+    partial = path.with_name(path.name + ".partial")
+    with wrap_write_errors(path):
+        try:
+            save_file({name: tensor.cpu() for name, tensor in tensors.items()}, partial, metadata)
+            with partial.open("rb+") as file:
+                os.fsync(file.fileno())
+            partial.replace(path)
+        except SafetensorError as error:
+            number = re.search(r"os error (\d+)", str(error))
+            raise OSError(int(number[1]) if number else errno.EIO, str(error)) from None
+        finally:
+            with suppress(OSError):  # a read-only disk is already being reported
+                partial.unlink(missing_ok=True)

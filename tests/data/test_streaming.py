@@ -178,7 +178,7 @@ def test_streaming_train_killed_resumes_bit_exactly(grammar_pairs: Path, tmp_pat
     assert run_heedful(*quick_train_args(grammar_pairs, tmp_path / "reference"), *settings).status == 0
     folder, rng = tmp_path / "killed", random.Random(2)
     for args in ([*quick_train_args(grammar_pairs, folder), *settings], ["train", "--resume", str(folder)]):
-        point = StopPoint("heedful.training.step:TrainState.update", [rng.randint(2, 16)])
+        point = StopPoint("heedful.training.distributed:Replica.update", [rng.randint(2, 16)])
         process = subprocess.Popen([*point.program(), *args], stderr=subprocess.DEVNULL)
         wait_until_stopped(process.pid)
         process.kill()

@@ -63,7 +63,7 @@ def test_training_by_updates_with_jumping_clock_matches(
 ) -> None:
     folder = tmp_path / "model"
     args, environment = quick_train_args(grammar_pairs, folder), fake_clock_environment(clock)
-    point = StopPoint("heedful.training.step:TrainState.update", [1, 7, 13, 19])
+    point = StopPoint("heedful.training.distributed:Replica.update", [1, 7, 13, 19])
     with Command(*args, environment=environment, stop_point=point) as command:
         for jump in JUMPS:
             command.wait_until_stopped()
@@ -81,7 +81,7 @@ def test_training_by_time_with_jumping_clock_finishes(clock: Path, grammar_pairs
     args = [*quick_train_args(grammar_pairs, folder), "--set", "training.max_updates=0", "--time", "30s"]
     args += ["--set", "training.max_epochs=10000000"]  # the time limit ends the run, even on a fast machine
     start_time, environment = time.monotonic(), fake_clock_environment(clock)
-    point = StopPoint("heedful.training.step:TrainState.update")
+    point = StopPoint("heedful.training.distributed:Replica.update")
     with Command(*args, environment=environment, stop_point=point) as command:
         command.wait_until_stopped().resume()
         for jump in JUMPS:

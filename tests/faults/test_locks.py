@@ -131,7 +131,7 @@ def test_start_after_kill_without_checkpoint_starts_again(tmp_path: Path) -> Non
 def test_concurrent_commands_one_wins(grammar_pairs: Path, quick_model: Path, tmp_path: Path) -> None:
     """A second start or resume while the first trains is rejected, and the first is not affected."""
     folder = tmp_path / "model"
-    args, point = quick_train_args(grammar_pairs, folder), StopPoint("heedful.training.step:TrainState.update")
+    args, point = quick_train_args(grammar_pairs, folder), StopPoint("heedful.training.distributed:Replica.update")
     with Command(*args, stop_point=point) as first, Command(*args, stop_point=point) as second:
         loser = wait_for_first_exit(first, second)
         winner = (second if loser is first else first).wait_until_stopped()

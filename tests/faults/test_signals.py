@@ -30,7 +30,7 @@ from tests.faults.training_process import (
 from tests.stop_points import TIMEOUT, StopPoint, has_stopped, stop_at_message
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-UPDATE = "heedful.training.step:TrainState.update"
+UPDATE = "heedful.training.distributed:Replica.update"
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,18 @@
-"""The command line under torchrun, whose training waits at an update until it is released or gets a signal.
+"""The command line, whose training waits at an update until it is released or gets a signal.
 
-A test that kills one of its processes at a known update does not race it.
+A test that kills one of its processes at a known update does not race it. Run as a script: by a test, by torchrun,
+and by the launcher of --processes as a rank.
 """
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from heedful.cli.main import main
+from heedful.devices import LAUNCHER_VARIABLE
+from heedful.training import launcher, rank
 from heedful.training.trainer import Trainer
 
 HOLD_FILE_VARIABLE = "HEEDFUL_HOLD_FILE"
@@ -24,7 +28,7 @@ def read_hold_update(path: Path) -> float:
 
 
 def hold_training(path: Path) -> None:
-    """Make the leader wait after the update that the file names."""
+    """Make every rank wait after the update that the file names."""
     run_update = Trainer._run_update
 
     def update_and_wait(trainer: Trainer, *args: Any) -> None:
@@ -37,4 +41,7 @@ def hold_training(path: Path) -> None:
 
 if __name__ == "__main__":
     hold_training(Path(os.environ[HOLD_FILE_VARIABLE]))
+    launcher.RANK_PROGRAM = ("-P", __file__)
+    if LAUNCHER_VARIABLE in os.environ:
+        os._exit(rank.main(sys.argv[1:]))
     main()

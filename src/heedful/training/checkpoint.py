@@ -9,10 +9,11 @@ only on (seed, n).
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, field, replace
 from pathlib import Path
+from typing import Self
 
 import torch
 from pydantic import ConfigDict, TypeAdapter
@@ -24,7 +25,6 @@ from heedful.errors import DiskError, HeedfulError
 from heedful.files import (
     checksum,
     json_bytes,
-    new_digest,
     sync_folder,
     wrap_write_errors,
     write_bytes,
@@ -36,7 +36,6 @@ from heedful.model_folder import (
     load_parameters,
     named_parameters,
     read_tensors,
-    tensor_bytes,
     write_tensors,
 )
 from heedful.models.base import Model
@@ -143,39 +142,78 @@ class CorruptCheckpointError(HeedfulError):
         self.path, self.reason = path, reason
 
 
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""Adam's state of each parameter."""
+
+
+def named_moments(model: Model, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Adam's moments by kind and name of the parameter; none before the first update."""
+    return {
+        f"{kind}/{name}": value
+        for name, parameter in model.named_parameters()
+        if parameter in optimizer.state
+        for kind, value in optimizer.state[parameter].items()
+    }
+
+
+class CheckpointWriter:
+    """Writes a checkpoint file by file; ``commit`` makes it appear, or raises the first error.
+
+    Leaving the ``with`` block without ``commit`` leaves nothing. Errors wait until then because other ranks take part
+    in gathering what is written.
+    """
+
+    def __init__(self, folder: Path, update: int) -> None:
+        self.final = folder / f"{update:09}"
+        self.partial = folder / f"{self.final.name}.partial"
+        self._checksums: dict[str, str] = {}
+        self._error: DiskError | None = None
+
+    def __enter__(self) -> Self:
+        shutil.rmtree(self.partial, ignore_errors=True)
+        # Not its parents: if the user deleted the folder, it stays deleted.
+        self._try(lambda path: path.mkdir(), self.partial)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        shutil.rmtree(self.partial, ignore_errors=True)
+
+    def write(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        """Write a safetensors file."""
+        contiguous = {key: tensor.contiguous() for key, tensor in tensors.items()}
+        self._try(lambda path: write_tensors(path, contiguous), self.partial / name)
+
+    def commit(self, state: TrainerState) -> Path:
+        """Write the state and rename the folder."""
+        self._try(lambda path: write_bytes(path, json_bytes(asdict(state))), self.partial / STATE_FILE)
+        if self._error is not None:
+            raise self._error
+        with wrap_write_errors(self.final):
+            write_json(self.partial / CHECKSUMS_FILE, self._checksums)
+            sync_folder(self.partial)
+            replaced = _rename_for_deletion(self.final)
+            self.partial.rename(self.final)
+            sync_folder(self.final.parent)
+            shutil.rmtree(replaced, ignore_errors=True)
+        return self.final
+
+    def _try(self, write: Callable[[Path], None], path: Path) -> None:
+        if self._error is None:
+            try:
+                with wrap_write_errors(self.final):
+                    write(path)
+                    if path.is_file():
+                        self._checksums[path.name] = checksum(path)
+            except DiskError as error:
+                self._error = error
+
+
 def save_checkpoint(folder: Path, model: Model, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
     """Write ``folder``/update atomically."""
-    final = folder / f"{state.update:09}"
-    partial = folder / f"{final.name}.partial"
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with wrap_write_errors(final):
-            partial.mkdir()  # not its parents: if the user deleted the folder, it stays deleted
-            moments = {
-                f"{kind}/{name}": value.contiguous()
-                for name, parameter in model.named_parameters()
-                for kind, value in optimizer.state[parameter].items()
-            }
-            serializers: dict[str, Callable[[], bytes]] = {
-                WEIGHTS_FILE: lambda: tensor_bytes(named_parameters(model)),
-                OPTIMIZER_FILE: lambda: tensor_bytes(moments),
-                STATE_FILE: lambda: json_bytes(asdict(state)),
-            }
-            checksums = {}
-            for name, serialize in serializers.items():  # all at once would double the memory of the run
-                data = serialize()
-                checksums[name] = new_digest(data).hexdigest()
-                write_bytes(partial / name, data)
-            write_json(partial / CHECKSUMS_FILE, checksums)
-            sync_folder(partial)
-            replaced = _rename_for_deletion(final)
-            partial.rename(final)
-            sync_folder(folder)
-            shutil.rmtree(replaced, ignore_errors=True)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    return final
+    with CheckpointWriter(folder, state.update) as writer:
+        writer.write(OPTIMIZER_FILE, named_moments(model, optimizer))
+        writer.write(WEIGHTS_FILE, named_parameters(model))
+        return writer.commit(state)
 
 
 def load_checkpoint(path: Path, model: Model, optimizer: torch.optim.Optimizer) -> TrainerState:
@@ -186,7 +224,7 @@ def load_checkpoint(path: Path, model: Model, optimizer: torch.optim.Optimizer) 
     fused = optimizer.defaults["fused"]  # fused Adam counts steps on the parameter's device
     for name, parameter in model.named_parameters() if tensors else ():  # before the first update Adam has none
         try:
-            moments = {kind: tensors[f"{kind}/{name}"] for kind in ("step", "exp_avg", "exp_avg_sq")}
+            moments = {kind: tensors[f"{kind}/{name}"] for kind in MOMENTS}
         except KeyError as missing:
             raise HeedfulError(f"the checkpoint has no {missing}", hint="delete it to use the one before") from None
         optimizer.state[parameter] = {

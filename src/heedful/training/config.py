@@ -54,8 +54,9 @@ class TrainingConfig(Config):
     """Batches per update: large updates in little memory."""
     validate_every: int = Field(0, ge=0)
     """Updates between validations, each of which also writes a checkpoint; 0: once per epoch."""
-    checkpoint_minutes: float = Field(10.0, gt=0)
-    """Maximum minutes between checkpoints, the most that a power failure can cost."""
+    checkpoint_minutes: float = Field(1.0, gt=0)
+    """Minutes between checkpoints, the most that a lost process or a power failure can cost; more if writing a
+    checkpoint takes longer than 5 % of them."""
     bleu_sentences: int = Field(200, ge=0)
     """Validation sentences translated greedily for BLEU and chrF; 0: none."""
     patience: int = Field(0, ge=0)
@@ -86,8 +87,8 @@ class TrainingConfig(Config):
     """CPU threads; 0: one per core."""
     processes: int = Field(0, ge=0, le=1024)
     """Processes that share the threads and compute each gradient together; 0: measured at the start of long runs."""
-    parallel: Literal["auto", "sum", "ddp", "fsdp"] = "auto"
-    """Gradients summed after the backward pass (sum; auto on CPUs), during it (ddp), or sharded (fsdp)."""
+    parallel: Literal["ddp", "fsdp"] = "ddp"
+    """Every process has the whole model (ddp), or a shard of weights, gradients and moments (fsdp)."""
     timeout_seconds: float = Field(300.0, ge=1, le=1_000_000)
     """Seconds without an answer after which a process of the group counts as lost."""
     max_nonfinite_updates: int = Field(10, ge=0)
@@ -198,7 +199,7 @@ class RunConfig(Config):
     @model_validator(mode="after")
     def _check_fsdp(self) -> Self:
         if self.training.parallel == "fsdp" and self.model.architecture in RECURRENT_ARCHITECTURES:
-            raise ValueError("the weights of recurrent layers cannot be sharded\nset training.parallel to sum or ddp")
+            raise ValueError("the weights of recurrent layers cannot be sharded\nset training.parallel to ddp")
         return self
 
     @model_validator(mode="after")

@@ -75,18 +75,26 @@ class TrainingBudget:
         self.max_seconds = 60 * config.max_minutes
         self.clock = clock
         clock.reserved_seconds = max(0.01 * self.max_seconds, clock.reserved_seconds)
-        self._earlier_seconds, self._start_time = clock.total_seconds, start_time
+        self._earlier_seconds = clock.total_seconds
+        self.start_time = start_time
+        """When this session began, or the clock was last saved in a checkpoint."""
         self._next_validation = 0.0
 
     @property
     def total_seconds(self) -> float:
         """Seconds spent on this run, preparation and validations included."""
-        return self._earlier_seconds + time.monotonic() - self._start_time
+        return self._earlier_seconds + time.monotonic() - self.start_time
 
     @property
     def prepared_fraction(self) -> float:
         """Fraction of the time limit already used, 0 without a limit."""
         return self.total_seconds / self.max_seconds if self.max_seconds else 0.0
+
+    def save_clock(self) -> None:
+        """Record the time for a checkpoint."""
+        now = time.monotonic()
+        self._earlier_seconds += now - self.start_time
+        self.start_time, self.clock.total_seconds = now, self._earlier_seconds
 
     def start_training(self) -> None:
         """Preparation ends now; progress counts from here."""

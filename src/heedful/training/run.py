@@ -21,7 +21,7 @@ from heedful.data.config import CleaningConfig, PreprocessingConfig, ReadingConf
 from heedful.data.corpus import PREPROCESSED_FILE, CorpusInputs, CorpusSource
 from heedful.data.formats.lines import STANDARD_INPUT
 from heedful.devices import available_cores, select_device
-from heedful.errors import DiskError, HeedfulError, ResumableError
+from heedful.errors import DiskError, HeedfulError, ResumableError, StoppedError
 from heedful.files import disk_error, lock_folder, read_json, wrap_write_errors, write_json
 from heedful.model_folder import ModelFolder
 from heedful.models.base import Model
@@ -41,14 +41,15 @@ from heedful.training.config import (
     get_setting,
     tiny,
 )
-from heedful.training.distributed.group import ProcessGroup
+from heedful.training.distributed import LostProcessError, ProcessGroup
 from heedful.training.finetuning import init_from_model
 from heedful.training.guided_attention import copy_alignments
 from heedful.training.initialization import check_embedding_files, init_embeddings, init_encoder
+from heedful.training.launcher import launch
 from heedful.training.model_selection import write_model_folder
-from heedful.training.preparation import ConfigChooser, CorpusSize, PreparedCorpus, prepare
-from heedful.training.step import TrainState
-from heedful.training.trainer import ComputeConfig, Trainer, raise_on_signal
+from heedful.training.preparation import ConfigChooser, CorpusSize, PreparedCorpus, load_prepared, prepare
+from heedful.training.signals import collect_signals, raise_on_signal
+from heedful.training.trainer import ComputeConfig, Trainer
 
 UNLIMITED_EPOCHS = 100_000
 """More than any training reaches."""
@@ -289,9 +290,10 @@ def run_training(
 ) -> ModelFolder:
     """Do what remains of the run in the locked ``folder``: prepare, build, initialize, fit, write.
 
-    ``group`` are the processes that torchrun started; ``processes`` overrides the number in the configuration.
+    ``group`` are the ranks that torchrun started, of which rank 0 calls this and the others ``join_run``;
+    ``processes`` overrides the number in the configuration.
     """
-    start_time, training_folder = time.monotonic(), folder / "training"
+    start_time, training_folder, group = time.monotonic(), folder / "training", group or ProcessGroup()
     with _explain_interruptions(folder):
         inputs, settings, _, threads = read_run_description(folder)
         torch.set_num_threads(threads)  # as at the start: another number rounds sums differently
@@ -299,15 +301,13 @@ def run_training(
         preprocessing = PreprocessingConfig.from_settings(settings.get("preprocessing", {}))
         preprocessing = preprocessing.model_copy(update={"processes": preprocessing.processes or threads})
         prepared = prepare(inputs, training_folder / "data", cleaning, choose, report, preprocessing)
-        device = select_device(prepared.config.training.device)
-        torch.manual_seed(prepared.config.training.seed)
-        model = new_model(prepared.model_config).to(device)
+        trainer = _new_trainer(training_folder, prepared, report, start_time)
+        model, budget = trainer.model, trainer.budget
+        device = model.output.weight.device
         report.info(f"{model.parameter_count():,} parameters on {device}, {format_count(threads, 'thread')}")
-        if not list_checkpoints(training_folder / "checkpoints"):
-            _initialize(model, prepared, report)
-        trainer = Trainer(training_folder, prepared, model, report, start_time)
-        budget = trainer.budget
-        if not trainer.state.update and budget.prepared_fraction >= MAX_PREPARATION_FRACTION:
+        if trainer.state.update:
+            report.info(f"resuming from update {trainer.state.update:,}")
+        elif budget.prepared_fraction >= MAX_PREPARATION_FRACTION:
             raise HeedfulError(
                 f"preparation took {budget.total_seconds:.0f} s of the {budget.max_seconds:.0f} s time limit",
                 hint="train again with more time (--time 30m) or fewer pairs",
@@ -315,11 +315,79 @@ def run_training(
         if trainer.is_finished:
             report.info("training had already finished; writing the model again")
         else:
-            compute = choose_compute_config(trainer.train_state, group, threads, report, processes)
+            compute = choose_compute_config(trainer, group, threads, report, processes)
             if compute.processes > 1:
                 report.info(f"training in {compute}")
-            trainer.fit(compute, group)
-        return write_model_folder(trainer, folder)
+            trainer.start(compute)
+            if compute.processes == 1:
+                trainer.fit(compute)
+            else:
+                start_time = trainer.budget.start_time
+                del trainer, model, budget  # the ranks need the memory
+                _fit_in_processes(group, prepared, training_folder, compute, report, start_time)
+                trainer = _new_trainer(training_folder, prepared, report, time.monotonic())
+        model_folder = write_model_folder(trainer, folder)
+        group.share({"finished": True})
+        return model_folder
+
+
+def _new_trainer(folder: Path, prepared: PreparedCorpus, report: Reporter, start_time: float) -> Trainer:
+    torch.manual_seed(prepared.config.training.seed)
+    model = new_model(prepared.model_config).to(select_device(prepared.config.training.device))
+    if not list_checkpoints(folder / "checkpoints"):
+        _initialize(model, prepared, report)
+    return Trainer(folder, prepared, model, report, start_time)
+
+
+def _fit_in_processes(
+    group: ProcessGroup,
+    prepared: PreparedCorpus,
+    folder: Path,
+    compute: ComputeConfig,
+    report: Reporter,
+    start_time: float,
+) -> None:
+    """Train from the newest checkpoint with the group of torchrun, or with a new one on this machine."""
+    if group.size > 1:
+        group.share({"compute": compute.model_dump()})
+        fit_rank(group, prepared, folder, compute, report, start_time)
+        return
+    quiet, last_update = "quiet" if report.quiet else "", -1
+    while True:
+        update = int(list_checkpoints(folder / "checkpoints")[-1].name)
+        try:
+            launch(compute.processes, "fit", folder.absolute(), compute.model_dump_json(), repr(start_time), quiet)
+            return
+        except LostProcessError:
+            if update == last_update:  # no checkpoint since the first loss
+                raise
+            last_update = update
+        except StoppedError as stopped:
+            hint = stopped.hint or f"update {update:,} is saved; resume with: heedful train --resume {folder.parent}"
+            raise StoppedError(stopped.signal_number, hint) from None
+
+
+def fit_rank(
+    group: ProcessGroup,
+    prepared: PreparedCorpus,
+    folder: Path,
+    compute: ComputeConfig,
+    report: Reporter,
+    start_time: float,
+) -> None:
+    """Train as one rank of a group, from the newest checkpoint."""
+    model = new_model(prepared.model_config).to(select_device(prepared.config.training.device))
+    Trainer(folder, prepared, model, report, start_time, group).fit(compute)
+
+
+def join_run(folder: Path, group: ProcessGroup) -> None:
+    """Train as a rank of torchrun other than 0, until the model is written."""
+    training_folder = folder / "training"
+    with collect_signals(ignore_repeats=True):  # rank 0 stops all
+        while "compute" in (message := group.share()):
+            compute = ComputeConfig.from_settings(message["compute"])
+            prepared = load_prepared(training_folder / "data")
+            fit_rank(group, prepared, training_folder, compute, Reporter(quiet=True), time.monotonic())
 
 
 @contextmanager
@@ -354,7 +422,7 @@ def _initialize(model: Model, prepared: PreparedCorpus, report: Reporter) -> Non
 
 
 def choose_compute_config(
-    train_state: TrainState, group: ProcessGroup | None, threads: int, report: Reporter, processes: int = 0
+    trainer: Trainer, group: ProcessGroup, threads: int, report: Reporter, processes: int = 0
 ) -> ComputeConfig:
     """The choice of an earlier session, of the settings or, if something is left to choose, the fastest.
 
@@ -362,42 +430,43 @@ def choose_compute_config(
     """
     if processes:
         check_process_option()
-    path, schedule = train_state.folder / AUTOTUNE_FILE, train_state.batch_schedule
-    settings, on_cpu = schedule.settings, train_state.model.output.weight.device.type == "cpu"
+    path, schedule = trainer.folder / AUTOTUNE_FILE, trainer.batch_schedule
+    settings, on_cpu = schedule.settings, trainer.model.output.weight.device.type == "cpu"
     if max(processes, settings.processes) > 1 and not on_cpu:
         raise HeedfulError(
             "training.processes works only on CPUs",
             hint="for several GPUs: torchrun --nproc-per-node gpu -m heedful train ...",
         )
     process_count, cores = processes or settings.processes, available_cores()
-    if process_count > cores and group is None:
+    under_torchrun = group.size > 1
+    if process_count > cores and not under_torchrun:
         report.warning(f"{process_count} processes share {format_count(cores, 'core')}: use at most one per core")
 
     def divide_threads(process_count: int) -> dict[str, int]:
         """The processes of one machine share its threads."""
-        local_processes = group.local_size if group else process_count
+        local_processes = group.local_size if under_torchrun else process_count
         return {"processes": process_count, "threads": max(1, threads // local_processes)}
 
     if path.exists():
         config = read_compute_config(path)
-        process_count = group.size if group else processes or (config.processes if on_cpu else 1)
+        process_count = group.size if under_torchrun else processes or (config.processes if on_cpu else 1)
         return config if process_count == config.processes else config.model_copy(update=divide_threads(process_count))
-    process_count = group.size if group else process_count
+    process_count = group.size if under_torchrun else process_count
     precisions: list[Literal["float32", "bfloat16"]] = ["float32", "bfloat16"]
     if settings.precision != "auto":
         precisions = [settings.precision]
-    operations = 6.0 * train_state.model.parameter_count() * schedule.total_updates  # and per token of an update
+    operations = 6.0 * trainer.model.parameter_count() * schedule.total_updates  # and per token of an update
     operations *= schedule.prepared.config.batching.max_tokens * settings.gradient_accumulation
     is_long = operations >= LONG_RUN_OPERATIONS and not 0 < settings.max_minutes < LONG_RUN_MINUTES
-    has_trained = any(int(path.name) for path in list_checkpoints(train_state.folder / "checkpoints"))
+    has_trained = any(int(path.name) for path in list_checkpoints(trainer.folder / "checkpoints"))
     process_counts = [1, threads] if threads > 1 and not process_count else [process_count or 1]
     if on_cpu and is_long and not has_trained and len(process_counts) * len(precisions) > 1:
-        config = autotune(train_state, group, threads, precisions, process_counts, report)
+        config = autotune(trainer, group, threads, precisions, process_counts, report)
     else:
         precision = precisions[0] if on_cpu else settings.precision
         config = ComputeConfig(precision=precision, **divide_threads(process_counts[0]))
     # The number of processes under torchrun may differ next time.
-    stored = config.model_copy(update={"processes": 1, "threads": threads}) if group else config
+    stored = config.model_copy(update={"processes": 1, "threads": threads}) if under_torchrun else config
     write_json(path, stored.model_dump())
     return config
 

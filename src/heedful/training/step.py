@@ -6,9 +6,9 @@ included, chunk by chunk: the logits of a whole batch never exist.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -207,15 +207,20 @@ def is_out_of_memory(error: Exception) -> bool:
 
 
 def optimizer_step(
-    model: Model, optimizer: torch.optim.Optimizer, sums: LossSums, config: TrainingConfig, learning_rate: float
+    model: Model,
+    optimizer: torch.optim.Optimizer,
+    sums: LossSums,
+    config: TrainingConfig,
+    learning_rate: float,
+    ranks: int = 1,
 ) -> float:
-    """One Adam step on the accumulated gradient; returns the loss per token.
+    """One Adam step on the accumulated gradient, which is the mean over ``ranks``; returns the loss per token.
 
-    ``sums`` is the result of ``accumulate_gradient``. Gradients are divided once by the number of tokens, so
-    the split into batches or processes does not matter. If loss or gradient is not finite, no step is taken
-    and the result is NaN.
+    ``sums`` is the result of ``accumulate_gradient``, summed over ranks. Gradients are divided once by the number
+    of tokens, so the split into batches or ranks does not matter. If loss or gradient is not finite, no step is
+    taken and the result is NaN.
     """
-    tokens = max(sums.tokens, 1)
+    tokens = max(sums.tokens, 1) / ranks
     gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
     norm = torch.nn.utils.get_total_norm(gradients)
     grad_norm = float((norm.full_tensor() if isinstance(norm, DTensor) else norm) / tokens)  # FSDP shards gradients
@@ -226,7 +231,7 @@ def optimizer_step(
     for param_group in optimizer.param_groups:
         param_group["lr"] = learning_rate
     optimizer.step()
-    return sums.nll_sum / tokens
+    return sums.nll_sum / max(sums.tokens, 1)
 
 
 def run_update(
@@ -310,13 +315,6 @@ class BatchSchedule:
         """The training loss of a model."""
         return BatchLoss(model, self.settings.label_smoothing, self.guided_attention)
 
-    def accumulate_gradient(
-        self, model: Model, update: int, precision: str, rank: int = 0, size: int = 1, batches: int = 0
-    ) -> LossSums:
-        """Add the gradient of one rank's part of an update to the parameters."""
-        rank_batches = self.start_update(update, rank, size, batches)
-        return accumulate_gradient(self.create_loss(model), rank_batches, precision)
-
 
 def _build_resegmentation(prepared: PreparedCorpus) -> tuple[Resegmentation, Resegmentation]:
     max_length = prepared.config.model.max_length
@@ -333,30 +331,3 @@ def _build_resegmentation(prepared: PreparedCorpus) -> tuple[Resegmentation, Res
 
     source = create_resegmentation(prepared.tokenizer.source)
     return source, source if prepared.tokenizer.joint else create_resegmentation(prepared.tokenizer.target)
-
-
-@dataclass(frozen=True, slots=True)
-class TrainState:
-    """Model, optimizer and batches of a run; ``update`` and ``gradient`` compute in this process alone."""
-
-    folder: Path
-    batch_schedule: BatchSchedule
-    model: Model
-    optimizer: torch.optim.Optimizer
-    has_full_state: ClassVar[bool] = True
-    """Whether this process alone could save the run."""
-
-    def gather(self, update: int) -> None:
-        """Gather all weights and moments in this process: they are here."""
-
-    def update(self, update: int, precision: str, learning_rate: float) -> UpdateResult:
-        """Gradient and optimizer step of an update."""
-        schedule = self.batch_schedule
-        config = schedule.settings.model_copy(update={"precision": precision})
-        batches = schedule.start_update(update)
-        return run_update(self.model, self.optimizer, batches, config, learning_rate, schedule.guided_attention)
-
-    def gradient(self, update: int, precision: str, batches: int = 0) -> UpdateResult:
-        """Only the gradient, of the first ``batches`` of an update (0: all)."""
-        self.model.zero_grad(set_to_none=True)
-        return UpdateResult(self.batch_schedule.accumulate_gradient(self.model, update, precision, batches=batches))

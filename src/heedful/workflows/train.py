@@ -1,11 +1,9 @@
 """Train and resume: what ``import heedful`` and the command line call."""
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-
-import torch
 
 from heedful.config import Settings, merge_settings
 from heedful.data.config import ReadingConfig
@@ -13,15 +11,14 @@ from heedful.data.corpus import CorpusInputs, CorpusSource, check_fractions, mak
 from heedful.data.formats.lines import STANDARD_INPUT
 from heedful.data.glossary import read_glossary
 from heedful.data.reader import check_inputs, check_plain_text, check_supports_heads, detect_languages
-from heedful.devices import available_cores, is_under_torchrun, select_device
+from heedful.devices import is_under_torchrun, select_device
 from heedful.errors import HeedfulError
 from heedful.inference.translator import Translator
 from heedful.model_folder import ModelFolder
 from heedful.models.config import DEPENDENCY_POSITIONS, LANGUAGE_MODEL_ARCHITECTURES
 from heedful.progress import Reporter
 from heedful.training.config import TASKS, TrainingConfig, get_setting
-from heedful.training.distributed.group import ProcessGroup, join_torchrun_group
-from heedful.training.distributed.worker import execute_commands
+from heedful.training.distributed import ProcessGroup, join_group
 from heedful.training.finetuning import add_model_settings, build_finetuning_inputs, get_finetuning_languages
 from heedful.training.guided_attention import check_alignments
 from heedful.training.initialization import (
@@ -34,13 +31,13 @@ from heedful.training.run import (
     create_run,
     is_finished,
     is_same_run,
+    join_run,
     list_possible_configs,
     make_config_chooser,
     read_run_description,
     resume_run,
     run_training,
 )
-from heedful.training.trainer import defer_signals
 
 Paths = str | Path | Sequence[str | Path]
 
@@ -178,11 +175,13 @@ def _run_training(
     if glossary := get_setting(settings, "inline_terms", "glossary"):
         read_glossary(Path(glossary))
     with _open_group(settings) as group:
-        if group and group.rank:
-            return _train_as_worker(group, folder, settings)
-        if group and is_same_run(folder, inputs, settings, overrides):
+        if group.rank:
+            join_run(folder, group)
+            return ModelFolder.load(folder)
+        if is_under_torchrun() and is_same_run(folder, inputs, settings, overrides):
             if is_finished(folder):
                 report.info(f"the model in {folder} is already trained")
+                group.share({"finished": True})
                 return ModelFolder.load(folder)
             with resume_run(folder):
                 return run_training(folder, choose_config, report, group)
@@ -193,22 +192,10 @@ def _run_training(
             return run_training(folder, choose_config, report, group)
 
 
-def _open_group(settings: Settings) -> AbstractContextManager[ProcessGroup | None]:
-    """The processes that torchrun started, or None; raises if the device does not exist."""
+def _open_group(settings: Settings) -> AbstractContextManager[ProcessGroup]:
+    """The ranks that torchrun started, or this process alone; raises if the device does not exist."""
     config = TrainingConfig.from_settings(settings.get("training", {}))
-    device = select_device(config.device)
-    return join_torchrun_group(device, config.timeout_seconds) if is_under_torchrun() else nullcontext()
-
-
-def _train_as_worker(group: ProcessGroup, folder: Path, settings: Settings) -> ModelFolder:
-    """Train with the leader (rank 0), which writes the model."""
-    training_config = TrainingConfig.from_settings(settings.get("training", {}))
-    torch.set_num_threads(max(1, (training_config.threads or available_cores()) // group.local_size))
-    with defer_signals():
-        execute_commands(group, folder / "training", training_config.device)
-    if not is_finished(folder):
-        raise SystemExit(1)  # the leader has reported the error
-    return ModelFolder.load(folder)
+    return join_group(select_device(config.device), config.timeout_seconds)
 
 
 def _check_files(inputs: CorpusInputs) -> None:
@@ -236,8 +223,9 @@ def resume_training(folder: str | Path, *, processes: int = 0, report: Reporter 
     folder = Path(folder)
     settings = read_run_description(folder).settings
     with _open_group(settings) as group:
-        if group and group.rank:
-            return _train_as_worker(group, folder, settings)
+        if group.rank:
+            join_run(folder, group)
+            return ModelFolder.load(folder)
         with resume_run(folder) as run:
             choose_config = make_config_chooser(run.settings, run.overrides)
             return run_training(folder, choose_config, report or Reporter(), group, processes)

@@ -1,1 +1,0 @@
-"""Training with several processes."""
