@@ -15,14 +15,14 @@ import time
 from pathlib import Path
 
 import torch
+from heedful.training.distributed.group import ProcessGroup
+from heedful.training.distributed.leader import open_workers
 
 import heedful
 from heedful.data.reader import write_tsv
 from heedful.devices import available_cores, configure_process
 from heedful.models.factory import new_model
 from heedful.progress import Reporter
-from heedful.training.distributed.group import ProcessGroup
-from heedful.training.distributed.leader import open_workers
 from heedful.training.preparation import load_prepared
 from heedful.training.step import BatchSchedule, TrainState, new_optimizer
 

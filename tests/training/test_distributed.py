@@ -34,9 +34,7 @@ TORCHRUN_COMMAND = [
 ]
 
 
-def start(
-    size: int, *args: str, hold_file: Path | None = None, under_torchrun: bool = True
-) -> "subprocess.Popen[str]":
+def start(size: int, *args: str, hold_file: Path | None = None, under_torchrun: bool = True) -> "subprocess.Popen[str]":
     """Start the command line, under torchrun or directly; with a hold file, see held_training.py."""
     program = ["-m", "heedful"] if hold_file is None else [held_training.__file__]
     command = [*TORCHRUN_COMMAND, str(size)] if under_torchrun else [sys.executable]
