@@ -3,7 +3,7 @@
     python -m tests.faults.group_kills KILLS
 
 Ranks of a training run with three processes are killed, and torchrun restarts the group; sometimes torchrun itself
-is killed too, and the same command is run again. At the end, the validation losses are compared with those of one
+is killed, alone or with all ranks, and the same command is run again when no rank is left. At the end, the validation losses are compared with those of one
 uninterrupted process.
 """
 
@@ -22,11 +22,12 @@ import pytest
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
 from tests.conftest import quick_train_args, run_heedful
+from tests.faults.training_process import wait_for_exit
 from tests.training.test_distributed import SAME, ranks_of, start, validation
 
 SETTINGS = ("--set", "training.max_updates=1500", "--set", "training.validate_every=250", *SAME)
-TORCHRUN_FRACTION = 0.1
-"""Fraction of the kills that hit torchrun with all its processes."""
+TORCHRUN_FRACTION = 0.2
+"""Fraction of the kills that hit torchrun, every second time with all its processes."""
 
 
 def main(kills: int, seed: int = 3) -> None:
@@ -41,11 +42,13 @@ def main(kills: int, seed: int = 3) -> None:
             time.sleep(rng.uniform(0.5, 9.0))
             ranks = ranks_of(process.pid)
             if rng.random() < TORCHRUN_FRACTION:
-                for pid in (process.pid, *ranks):
+                together = rng.random() < 0.5
+                for pid in (process.pid, *ranks) if together else (process.pid,):
                     with suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
-                process.communicate()
-                targets["torchrun with all ranks"] += 1
+                process.wait()
+                wait_for_exit(ranks)
+                targets["torchrun with all ranks" if together else "torchrun"] += 1
                 process = start(3, *args)
             elif ranks:
                 rank = rng.randrange(len(ranks))

@@ -228,7 +228,7 @@ def test_signal_during_endless_native_call_exits(grammar_pairs: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_signal_during_autotuning_resumes(grammar_pairs: Path, tmp_path: Path) -> None:
-    folder, point = tmp_path / "model", StopPoint("heedful.training.autotune:_measure_tokens_per_second")
+    folder, point = tmp_path / "model", StopPoint("heedful.training.autotune:measure_speeds")
     values = ("max_updates=10000000", "validate_every=1", "threads=2")
     settings = [arg for value in values for arg in ("--set", f"training.{value}")]
     with Command(*quick_train_args(grammar_pairs, folder), *settings, stop_point=point) as command:

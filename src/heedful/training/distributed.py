@@ -11,6 +11,7 @@ import re
 import socket
 import struct
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -136,6 +137,8 @@ def join_group(device: torch.device, timeout_seconds: float) -> Iterator[Process
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         control = dist.new_group(backend="gloo", timeout=MAX_WAIT)
     group = ProcessGroup(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"]), control)
+    ended = threading.Event()
+    threading.Thread(target=_exit_with_launcher, args=(os.getppid(), ended), daemon=True).start()
     try:
         yield group
     except BaseException as error:
@@ -146,8 +149,16 @@ def join_group(device: torch.device, timeout_seconds: float) -> Iterator[Process
             raise SystemExit(1) from None  # rank 0 reports the same error
         raise
     finally:
+        ended.set()
         with suppress(RuntimeError):
             dist.destroy_process_group()
+
+
+def _exit_with_launcher(launcher: int, ended: threading.Event) -> None:
+    """Exit if torchrun was killed, on POSIX systems: nobody could stop this rank."""
+    while not ended.wait(0.5):
+        if os.name == "posix" and os.getppid() != launcher:
+            os._exit(1)
 
 
 def _check_store() -> None:

@@ -236,7 +236,8 @@ class Trainer:
         self.group.others_wait = False
         result = replica.update(update, precision, learning_rate)
         self.group.others_wait = True
-        self.state.update, self.progress = update, self.budget.progress(update)
+        self.state.update = update
+        self.progress = max(previous_progress, self.budget.progress(update))  # validations change the time that is left
         self._count_failures(result)
         if self.group.rank:
             return
@@ -282,6 +283,8 @@ class Trainer:
         state, start_time, bleu_sentences = self.state, time.monotonic(), self.config.bleu_sentences
         try:
             with use_threads(compute.threads * self.group.local_size), raise_on_signal(""):
+                if self._signals:  # received after the update
+                    raise StoppedError(self._signals[0])
                 if self.is_finetuning and not state.update:
                     original_model = load_original_model(self.folder, self.prepared, model)
                     result = original_model.validate(self.prepared, bleu_sentences)
