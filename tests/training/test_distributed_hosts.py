@@ -19,6 +19,7 @@ from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
 from heedful.training.checkpoint import list_checkpoints
 from tests.conftest import quick_train_args, run_heedful
+from tests.training.test_distributed import STORE
 
 ADDRESSES = ("10.213.7.1", "10.213.7.2")
 PORT = 29_517
@@ -58,9 +59,8 @@ class Host:
             *("--local-addr", self.address, "-m", "heedful", *args),
         ]
         with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                command, stdout=file, stderr=file, start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-            )
+            environment = os.environ | STORE | {"OMP_NUM_THREADS": "1"}
+            self.process = subprocess.Popen(command, stdout=file, stderr=file, start_new_session=True, env=environment)
 
     def pids(self) -> list[int]:
         result = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True)
