@@ -117,7 +117,7 @@ def _children(pid: int) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            command = (folder / "cmdline").read_text()
+            command = (folder / "cmdline").read_text(errors="replace")
         except (OSError, IndexError):  # it has exited
             continue
         if parent == pid and "heedful.training" in command:
