@@ -11,14 +11,13 @@ from pathlib import Path
 from heedful.cli.main import main
 from heedful.inference import ray_bulk
 from heedful.inference.bulk_shards import Shard, ShardRecord, ShardWorker
-from heedful.inference.translator import Translator
 
 
 class HeldWorker(ShardWorker):
     """Waits before it finishes a shard if enough shards are finished."""
 
-    def _write_shard(self, shard: Shard, translator: Translator, temporary_path: Path) -> ShardRecord:
-        record = super()._write_shard(shard, translator, temporary_path)
+    def _write_shard(self, shard: Shard, temporary_path: Path) -> ShardRecord:
+        record = super()._write_shard(shard, temporary_path)
         hold_after = int(os.environ["HEEDFUL_HOLD_AFTER"])
         released = temporary_path.with_name("released")
         while len(list(self.task.folder.glob("0*.json"))) >= hold_after and not released.exists():
