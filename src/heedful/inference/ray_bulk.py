@@ -208,8 +208,9 @@ def _translate_remaining(task: BulkTask, shards: Sequence[Shard], gpus_per_worke
             for record in translate_shards(task, remaining, workers, gpus_per_worker):
                 progress.advance(shards[record.shard_number].line_count)
     except KeyboardInterrupt:
-        report.warning(f"the translations so far are in {task.folder}; run the same command to resume")
-        raise
+        signal_number = signal.SIGTERM if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN else signal.SIGINT
+        hint = f"the translations so far are in {task.folder}; run the same command to resume"
+        raise StoppedError(signal_number, hint) from None
     lost_workers = len(list((task.folder / INCOMPLETE_FOLDER).glob("0*")))  # a killed worker leaves its file
     shutil.rmtree(task.folder / INCOMPLETE_FOLDER, ignore_errors=True)
     if lost_workers:
@@ -315,8 +316,9 @@ def _connect(ray: Any, address: str, init_options: Mapping[str, Any]) -> int:
 
 
 def _stop(signal_number: int, _: object) -> None:
-    """Stop cleanly on SIGTERM; Ray's handler would print a traceback."""
-    raise StoppedError(signal_number, hint="run the same command to resume")
+    """Stop like Ctrl-C, the only exception that passes through Ray; a second signal is ignored."""
+    signal.signal(signal_number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
