@@ -39,7 +39,11 @@ def release_workers(folder: Path) -> None:
 
 def find_workers(pid: int) -> list[int]:
     """The process ids of the workers that translate for a command."""
-    return [worker for worker, command in descendants(pid).items() if command.startswith("ray::MapWorker")]
+    return [
+        worker
+        for worker, command in descendants(pid).items()
+        if command.startswith(("ray::ShardWorker", "ray::HeldWorker"))
+    ]
 
 
 def wait_for_shards(folder: Path, count: int, process: "subprocess.Popen[str]", *, pattern: str = "0*.json") -> None:

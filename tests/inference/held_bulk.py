@@ -1,7 +1,7 @@
 """`heedful translate --ray` whose workers hold their shards back, translated but not finished, until released.
 
-A test that kills this command, or one of its workers, does not race it. As the main module, the class below is
-sent to the workers by value.
+A test that kills this command, or one of its workers, does not race it; or all workers die at the same shard.
+As the main module, the class below is sent to the workers by value.
 """
 
 import os
@@ -11,14 +11,15 @@ from pathlib import Path
 from heedful.cli.main import main
 from heedful.inference import ray_bulk
 from heedful.inference.bulk_shards import Shard, ShardRecord, ShardWorker
-from heedful.inference.translator import Translator
 
 
 class HeldWorker(ShardWorker):
-    """Waits before it finishes a shard if enough shards are finished."""
+    """Waits before it finishes a shard if enough shards are finished; dies at a shard."""
 
-    def _write_shard(self, shard: Shard, translator: Translator, temporary_path: Path) -> ShardRecord:
-        record = super()._write_shard(shard, translator, temporary_path)
+    def _write_shard(self, shard: Shard, temporary_path: Path) -> ShardRecord:
+        if str(shard.number) == os.environ.get("HEEDFUL_DIE_AT"):
+            os._exit(9)
+        record = super()._write_shard(shard, temporary_path)
         hold_after = int(os.environ["HEEDFUL_HOLD_AFTER"])
         released = temporary_path.with_name("released")
         while len(list(self.task.folder.glob("0*.json"))) >= hold_after and not released.exists():

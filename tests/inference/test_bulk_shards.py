@@ -3,17 +3,19 @@
 import gzip
 import io
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.formats.lines import count_lines, read_lines
-from heedful.errors import HeedfulError
-from heedful.files import lock_folder
+from heedful.errors import DiskError, HeedfulError
+from heedful.files import lock_folder, write_json
 from heedful.generation.config import GenerationConfig
 from heedful.inference.bulk import (
     BATCH_LINES,
@@ -21,20 +23,21 @@ from heedful.inference.bulk import (
     LineStatistics,
     TranslateOptions,
     file_fingerprint,
+    load_translator,
     translate_inputs,
     translate_lines,
     write_translations,
 )
 from heedful.inference.bulk_shards import (
-    BulkManifest,
-    ShardTask,
+    BulkTask,
+    Shard,
     ShardWorker,
+    build_manifest,
     read_shard,
     read_shard_record,
     record_path,
     split_into_shards,
 )
-from heedful.inference.loading import load
 from heedful.inference.translation import Alternative, Translation
 from heedful.progress import Reporter
 from tests.conftest import run_heedful
@@ -53,9 +56,8 @@ UNUSUAL_INPUTS = {
 }
 
 
-def build_manifest(inputs: list[Path], shard_lines: int) -> BulkManifest:
-    fingerprints = tuple(map(file_fingerprint, inputs))
-    return BulkManifest({}, fingerprints, shard_lines, "text", tuple(split_into_shards(inputs, shard_lines)))
+def split_file(*inputs: Path, shard_lines: int) -> tuple[list[Shard], dict[str, Any]]:
+    return list(split_into_shards(inputs, shard_lines)), {"inputs": [file_fingerprint(path) for path in inputs]}
 
 
 @pytest.mark.parametrize("shard_lines", [1, 2, 3, 100])
@@ -63,19 +65,18 @@ def build_manifest(inputs: list[Path], shard_lines: int) -> BulkManifest:
 def test_read_shard_all_shards_give_all_lines(tmp_path: Path, name: str, shard_lines: int) -> None:
     path = tmp_path / "in.txt"
     path.write_bytes(UNUSUAL_INPUTS[name])
-    manifest = build_manifest([path], shard_lines)
-    lines = [line for shard in manifest.shards for line in read_shard(manifest, shard)]
-    assert lines == list(read_lines(path))
-    assert sum(shard.line_count for shard in manifest.shards) == count_lines(path)
-    assert all(shard.line_count == shard_lines for shard in manifest.shards[:-1])
+    shards, manifest = split_file(path, shard_lines=shard_lines)
+    assert [line for shard in shards for line in read_shard(shard, manifest)] == list(read_lines(path))
+    assert sum(shard.line_count for shard in shards) == count_lines(path)
+    assert all(shard.line_count == shard_lines for shard in shards[:-1])
 
 
 def test_split_into_shards_lines_longer_than_block(tmp_path: Path) -> None:
     """Lines of all lengths, some longer than one block."""
     path = tmp_path / "in.txt"
     path.write_bytes(b"".join(bytes([97 + n % 26]) * (n * n % 7919) + b"\n" for n in range(1500)))
-    manifest = build_manifest([path], 7)
-    assert [line for shard in manifest.shards for line in read_shard(manifest, shard)] == [*read_lines(path)]
+    shards, manifest = split_file(path, shard_lines=7)
+    assert [line for shard in shards for line in read_shard(shard, manifest)] == [*read_lines(path)]
 
 
 def test_split_into_shards_gzip_is_one_shard(tmp_path: Path) -> None:
@@ -83,37 +84,27 @@ def test_split_into_shards_gzip_is_one_shard(tmp_path: Path) -> None:
     plain.write_text("a\n" * 5)
     packed.write_bytes(gzip.compress(b"b\n" * 5))
     empty.write_bytes(gzip.compress(b""))
-    manifest = build_manifest([plain, packed, empty], 2)
-    assert [(shard.input_index, shard.lines_before, shard.line_count) for shard in manifest.shards] == [
-        (0, 0, 2),
-        (0, 2, 2),
-        (0, 4, 1),
-        (1, 0, 5),
+    shards, manifest = split_file(plain, packed, empty, shard_lines=2)
+    assert [(shard.input_path, shard.lines_before, shard.line_count) for shard in shards] == [
+        (plain, 0, 2),
+        (plain, 2, 2),
+        (plain, 4, 1),
+        (packed, 0, 5),
     ]
-    assert [line.text for line in read_shard(manifest, manifest.shards[3])] == ["b"] * 5
-    assert manifest.output_path(tmp_path, manifest.shards[3]).name == "000003-b.txt"
-
-
-def test_manifest_round_trip_and_corruption_raises(tmp_path: Path) -> None:
-    path = tmp_path / "in.txt"
-    path.write_text("a\nb\nc\n")
-    manifest = build_manifest([path], 2)
-    manifest.write(tmp_path)
-    assert BulkManifest.read(tmp_path) == manifest
-    text = (tmp_path / "manifest.json").read_text()
-    for corrupt in (text[:100], "[]", "{}", text.replace('"shard_lines": 2', '"shard_lines": 3')):
-        (tmp_path / "manifest.json").write_text(corrupt)
-        with pytest.raises(HeedfulError, match=r"manifest\.json"):
-            BulkManifest.read(tmp_path)
+    assert [line.text for line in read_shard(shards[3], manifest)] == ["b"] * 5
+    task = BulkTask(tmp_path, TranslateOptions(models=(), output_format="tsv"), manifest)
+    assert task.output_path(shards[3]).name == "000003-b.txt.tsv"
 
 
 def test_read_shard_changed_input_raises(tmp_path: Path) -> None:
     path = tmp_path / "in.txt"
     path.write_text("a\nb\nc\n")
-    manifest = build_manifest([path], 2)
+    shards, manifest = split_file(path, shard_lines=2)
+    with pytest.raises(HeedfulError, match="has changed since"):  # at the end: fewer lines than expected
+        list(read_shard(replace(shards[1], line_count=2), manifest))
     path.write_text("a\nb\nc\nd\n")
     with pytest.raises(HeedfulError, match="has changed since"):
-        list(read_shard(manifest, manifest.shards[0]))
+        list(read_shard(shards[0], manifest))
 
 
 @pytest.fixture(scope="module")
@@ -128,19 +119,18 @@ def unusual_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def new_task(model: Path, source: Path, folder: Path, options: LineOptions, engine: str = "ctranslate2") -> ShardTask:
-    translator = load(model, engine=engine, workers=1)  # type: ignore[arg-type]
-    settings = json.loads(json.dumps(options.fingerprint([model], translator.name)))
-    manifest = BulkManifest(
-        settings,
-        (file_fingerprint(source),),
-        BATCH_LINES,
-        options.output_format,
-        tuple(split_into_shards([source], BATCH_LINES)),
+def new_task(model: Path, source: Path, folder: Path, **options: Any) -> tuple[BulkTask, list[Shard]]:
+    task_options = TranslateOptions(
+        models=(model,),
+        inputs=(source,),
+        engine="ctranslate2",
+        shard_lines=BATCH_LINES,
+        **{"output_format": "text", "generation_overrides": {"beam_size": 1, "max_length_offset": 3}, **options},
     )
+    task = BulkTask(folder, task_options, build_manifest(task_options, *load_translator(task_options), [source]))
     folder.mkdir()
-    manifest.write(folder)
-    return ShardTask(folder, manifest, (model,), options, "cpu", engine, translator.name)  # type: ignore[arg-type]
+    write_json(folder / "manifest.json", task.manifest)
+    return task, list(split_into_shards([source], BATCH_LINES))
 
 
 @pytest.mark.long
@@ -149,21 +139,18 @@ def test_shard_worker_output_matches_translate(
     quick_model: Path, unusual_lines: Path, tmp_path: Path, output_format: str, n_best: int
 ) -> None:
     overrides = {"beam_size": n_best, "n_best": n_best, "max_length_offset": 3}
-    options = TranslateOptions(
-        models=(quick_model,),
-        inputs=(unusual_lines,),
-        output=tmp_path / "plain",
+    task, shards = new_task(
+        quick_model,
+        unusual_lines,
+        tmp_path / "shards",
         output_format=output_format,
         generation_overrides=overrides,
-        workers=2,
     )
-    translate_inputs(replace(options, engine="ctranslate2"), Reporter(quiet=True))
-    search = load(quick_model, engine="ctranslate2").model_folder.config.generation.model_copy(update=overrides)
-    task = new_task(quick_model, unusual_lines, tmp_path / "shards", LineOptions(search, output_format=output_format))
+    plain = replace(task.options, output=tmp_path / "plain", workers=2, shard_lines=0)
+    translate_inputs(plain, Reporter(quiet=True))
     worker = ShardWorker(task)
-    rows = [worker({"shard": number}) for number in (2, 0, 1)]
-    assert [row["problem"] for row in rows] == ["", "", ""]
-    outputs = [task.manifest.output_path(task.folder, shard) for shard in task.manifest.shards]
+    assert [worker.translate_shard(shards[number]).shard_number for number in (2, 0, 1)] == [2, 0, 1]
+    outputs = [task.output_path(shard) for shard in shards]
     assert len(outputs) == 3
     assert b"".join(path.read_bytes() for path in outputs) == (tmp_path / "plain").read_bytes()
     statistics = json.loads(record_path(outputs[0]).read_text())["statistics"]
@@ -178,44 +165,45 @@ def test_shard_worker_output_matches_translate(
 
 
 def test_read_shard_record_corrupt_shard_returns_none(quick_model: Path, unusual_lines: Path, tmp_path: Path) -> None:
-    search = load(quick_model).model_folder.config.generation.model_copy(
-        update={"beam_size": 1, "max_length_offset": 3}
-    )
-    task = new_task(quick_model, unusual_lines, tmp_path / "shards", LineOptions(search))
-    shard = task.manifest.shards[2]
-    output = task.manifest.output_path(task.folder, shard)
-    assert read_shard_record(task.folder, task.manifest, shard) is None
+    task, shards = new_task(quick_model, unusual_lines, tmp_path / "shards")
+    shard = shards[2]
+    output = task.output_path(shard)
+    assert read_shard_record(task, shard) is None
     expected = ShardWorker(task).translate_shard(shard)
     translation, record = output.read_bytes(), record_path(output).read_bytes()
-    assert read_shard_record(task.folder, task.manifest, shard) == expected
+    assert read_shard_record(task, shard) == expected
     output.write_bytes(translation[:50] + bytes([translation[50] ^ 1]) + translation[51:])
-    assert read_shard_record(task.folder, task.manifest, shard) is None
+    assert read_shard_record(task, shard) is None
     output.write_bytes(translation[:-1])
-    assert read_shard_record(task.folder, task.manifest, shard) is None
+    assert read_shard_record(task, shard) is None
     output.unlink()
-    assert read_shard_record(task.folder, task.manifest, shard) is None
+    assert read_shard_record(task, shard) is None
     output.write_bytes(translation)
-    for corrupt in (record[:-9], b"[]", b"{}", record.replace(b'"line_count": ', b'"line_count": 1'), b"\xff"):
+    for corrupt in (record[:-9], b"[]", b"{}", record.replace(b'"shard_number": ', b'"shard_number": 1'), b"\xff"):
         record_path(output).write_bytes(corrupt)
-        assert read_shard_record(task.folder, task.manifest, shard) is None
+        assert read_shard_record(task, shard) is None
     record_path(output).write_bytes(record)
-    other = replace(task.manifest, shard_lines=2 * BATCH_LINES)  # the record belongs to another manifest
-    assert read_shard_record(task.folder, other, shard) is None
-    assert read_shard_record(task.folder, task.manifest, shard) == expected
+    other = replace(task, manifest={**task.manifest, "shard_lines": 2 * BATCH_LINES})
+    assert read_shard_record(other, shard) is None  # the record belongs to another manifest
+    assert read_shard_record(task, shard) == expected
 
 
-def test_shard_worker_returns_problems(quick_model: Path, unusual_lines: Path, tmp_path: Path) -> None:
-    options = LineOptions(load(quick_model).model_folder.config.generation)
-    task = new_task(quick_model, unusual_lines, tmp_path / "shards", options)
-    other_engine = ShardWorker(replace(task, engine_name="other engine"))({"shard": 0})
-    assert "is CTranslate2 float32, expected other engine" in str(other_engine["problem"])
-    missing_model = replace(
-        task, manifest=replace(task.manifest, settings={"model": [{"path": str(tmp_path / "none")}]})
-    )
-    assert "no such file" in str(ShardWorker(missing_model)({"shard": 0})["problem"])
-    for number in range(8):
-        (task.folder / "incomplete" / f"000000-in.txt.{number}").touch()
-    assert "8 workers died at the same shard" in str(ShardWorker(task)({"shard": 0})["problem"])
+def test_shard_worker_other_engine_model_or_folder_raises(
+    quick_model: Path, unusual_lines: Path, tmp_path: Path
+) -> None:
+    task, (shard, *_) = new_task(quick_model, unusual_lines, tmp_path / "shards")
+    other_engine = replace(task, manifest={**task.manifest, "engine": "other engine"})
+    with pytest.raises(HeedfulError, match="engine is CTranslate2 float32, expected other engine"):
+        ShardWorker(other_engine).translate_shard(shard)
+    missing_model = replace(task, options=replace(task.options, models=(tmp_path / "none",)))
+    with pytest.raises(HeedfulError, match="none"):
+        ShardWorker(missing_model).translate_shard(shard)
+    (task.folder / "manifest.json").write_text("{}")
+    with pytest.raises(HeedfulError, match="now belongs to another translation"):
+        ShardWorker(task).translate_shard(shard)
+    shutil.rmtree(task.folder)
+    with pytest.raises(DiskError, match="cannot write"):
+        ShardWorker(task).translate_shard(shard)
 
 
 class FailingTranslator:

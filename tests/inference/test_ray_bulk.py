@@ -138,6 +138,26 @@ def test_ray_signal_stops_cleanly(quick_model: Path, tmp_path: Path, number: sig
     assert not (tmp_path / "out.txt").exists()
 
 
+@pytest.mark.slow
+def test_ray_workers_die_at_the_same_shard_raises(
+    quick_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = write_lines(tmp_path / "in.txt", 5000), tmp_path / "out.txt"
+    args = ["translate", quick_model, "-i", source, *RAY_ENGINE, "-o", output, "--ray", "local", "--workers", "1"]
+    monkeypatch.setenv("HEEDFUL_DIE_AT", "1")
+    process = start_bulk([*args, *SHARD], hold_after=9)
+    children = list(descendants(process.pid))
+    out, err = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (1, "")
+    assert "error: 8 workers died at the same shard\n" in err
+    assert "Traceback" not in err
+    wait_for_exit(children)
+    monkeypatch.delenv("HEEDFUL_DIE_AT")
+    result = run_heedful(*args, *SHARD)
+    assert result.status == 0, result.err
+    assert "resuming: 1 of 3 shards are done" in result.err
+
+
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of a cluster of one host, as `ray start --head` makes it, on the loopback interface."""

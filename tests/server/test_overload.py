@@ -44,7 +44,7 @@ class Exchange:
 
     @property
     def status(self) -> int:
-        return self.answer.status if self.answer else 0
+        return self.response.status if self.response else 0
 
 
 def translate(address: str, text: str) -> Exchange:
@@ -65,7 +65,7 @@ def run_clients(address: str) -> Iterator[list[Exchange]]:
     def client() -> None:
         while not stop.is_set():
             exchanges.append(translate(address, SENTENCES[next(numbers) % len(SENTENCES)]))
-            if not exchanges[-1].answer:
+            if not exchanges[-1].response:
                 stop.wait(0.05)
 
     with ThreadPoolExecutor(CLIENTS) as pool:
@@ -88,13 +88,13 @@ def read_memory(process: ServeProcess) -> float:
 def check_exchanges(exchanges: Sequence[Exchange], expected: dict[str, str]) -> None:
     """Each response is the translation of its own sentence, or a 503 with a Retry-After header."""
     for exchange in exchanges:
-        assert exchange.answer, "the connection broke"
+        assert exchange.response, "the connection broke"
         if exchange.status == 200:
-            assert exchange.answer.json == {"translatedText": expected[exchange.text]}
+            assert exchange.response.json == {"translatedText": expected[exchange.text]}
         else:
             assert exchange.status == 503
-            assert exchange.answer.error
-            assert 1 <= int(exchange.answer.headers["retry-after"]) <= 60
+            assert exchange.response.error
+            assert 1 <= int(exchange.response.headers["retry-after"]) <= 60
 
 
 def sort_seconds(exchanges: Sequence[Exchange], status: int) -> list[float]:
@@ -150,4 +150,4 @@ def test_overload_one_minute_stays_correct(quick_model: Path, name: EngineName) 
     assert status == 0
     assert process.output.endswith("stopped\n")
     assert sort_seconds(drained, 200)
-    check_exchanges([exchange for exchange in last if exchange.answer or exchange.started_at < signal_time], expected)
+    check_exchanges([exchange for exchange in last if exchange.response or exchange.started_at < signal_time], expected)

@@ -8,34 +8,40 @@ output is byte-identical. A shard's translation appears complete, with its recor
 incomplete/            attempts in progress, or left by killed workers
 """
 
-import errno
-import hashlib
 import io
 import json
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from glob import escape
 from itertools import count, islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 from heedful.data.formats.lines import LineOffset, TextLine, count_lines, find_line_offsets, iter_lines, open_binary
 from heedful.errors import HeedfulError
-from heedful.files import checksum, is_gzip, read_json, sync_folder, wrap_read_errors, write_json
+from heedful.files import (
+    checksum,
+    is_gzip,
+    new_digest,
+    read_json,
+    sync_folder,
+    wrap_read_errors,
+    wrap_write_errors,
+    write_json,
+)
 from heedful.inference.bulk import (
     BATCH_LINES,
     LineOptions,
     LineStatistics,
+    TranslateOptions,
     check_trees,
     file_fingerprint,
+    load_translator,
     write_translations,
 )
-from heedful.inference.loading import EngineName, load
 from heedful.inference.translator import Translator
-from heedful.progress import format_count
 
 MANIFEST_FILE = "manifest.json"
 
@@ -44,9 +50,6 @@ INCOMPLETE_FOLDER = "incomplete"
 FORMAT_SUFFIXES = {"text": "", "tsv": ".tsv", "jsonl": ".jsonl"}
 """What a shard's file name adds to the name of its input."""
 
-MAX_ATTEMPTS = 8
-"""Workers that may die at one shard before the translation stops."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shard:
@@ -54,7 +57,7 @@ class Shard:
 
     number: int
     """Index among the shards of all inputs."""
-    input_index: int
+    input_path: Path
     start_byte: int
     """Offset in the input; 0 in a gzip file, which is one shard."""
     lines_before: int
@@ -63,50 +66,35 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
-class BulkManifest:
-    """The inputs, settings and shards of one bulk translation."""
+class BulkTask:
+    """What all shards of one bulk translation have in common."""
 
-    settings: dict[str, Any]
-    """Model files, engine and generation settings."""
-    inputs: tuple[dict[str, Any], ...]
-    """Path, size and modification time of each."""
-    shard_lines: int
-    output_format: str
-    shards: tuple[Shard, ...]
+    folder: Path
+    options: TranslateOptions
+    manifest: Mapping[str, Any]
+    """Model files, engine, settings, inputs and lines per shard; equal for every shard of the folder."""
 
     @property
     def fingerprint(self) -> str:
-        """Identifies inputs and settings; every finished shard carries it."""
-        content = json.dumps([self.settings, self.inputs, self.shard_lines], sort_keys=True)
-        return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+        """Identifies the manifest; every finished shard carries it."""
+        return new_digest(json.dumps(self.manifest, sort_keys=True).encode()).hexdigest()
 
-    def input_path(self, shard: Shard) -> Path:
-        """The input of a shard."""
-        return Path(self.inputs[shard.input_index]["path"])
-
-    def output_path(self, folder: Path, shard: Shard) -> Path:
+    def output_path(self, shard: Shard) -> Path:
         """The file of a shard's translation."""
-        name = self.input_path(shard).name.removesuffix(".gz") + FORMAT_SUFFIXES[self.output_format]
-        return folder / f"{shard.number:06}-{name}"
+        name = shard.input_path.name.removesuffix(".gz") + FORMAT_SUFFIXES[self.options.output_format]
+        return self.folder / f"{shard.number:06}-{name}"
 
-    def write(self, folder: Path) -> None:
-        """Write manifest.json into the folder."""
-        write_json(folder / MANIFEST_FILE, {"fingerprint": self.fingerprint, **asdict(self)})
 
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read manifest.json of the folder."""
-        hint = "delete the folder to start over"
-        data = read_json(folder / MANIFEST_FILE, hint)
-        try:
-            shards = tuple(Shard(**shard) for shard in data["shards"])
-            inputs = tuple(data["inputs"])
-            manifest = cls(data["settings"], inputs, data["shard_lines"], data["output_format"], shards)
-        except (KeyError, TypeError) as error:
-            raise HeedfulError(f"{folder / MANIFEST_FILE} is corrupt: {error}", hint=hint) from None
-        if manifest.fingerprint != data.get("fingerprint"):
-            raise HeedfulError(f"{folder / MANIFEST_FILE} is corrupt: wrong fingerprint", hint=hint)
-        return manifest
+def build_manifest(
+    options: TranslateOptions, translator: Translator, line_options: LineOptions, inputs: Sequence[Path]
+) -> dict[str, Any]:
+    """The content of manifest.json."""
+    manifest = {
+        **line_options.fingerprint(options.models, translator.name),
+        "inputs": [file_fingerprint(path) for path in inputs],
+        "shard_lines": options.shard_lines,
+    }
+    return json.loads(json.dumps(manifest))  # type: ignore[no-any-return]  # equal to what is read back
 
 
 def round_to_batches(lines: int) -> int:
@@ -120,50 +108,40 @@ def round_to_batches(lines: int) -> int:
 
 def split_into_shards(inputs: Sequence[Path], shard_lines: int) -> Iterator[Shard]:
     """The shards of all inputs, in order."""
-    number = 0
-    for input_index, path in enumerate(inputs):
+    numbers = count()
+    for path in inputs:
         if is_gzip(path):  # one shard: no worker can start in its middle
             if lines := count_lines(path):
-                yield Shard(number, input_index, 0, 0, lines)
-                number += 1
+                yield Shard(next(numbers), path, 0, 0, lines)
             continue
         start = LineOffset(0, 0)
         with open_binary(path) as stream:
             for end in find_line_offsets(stream, count(shard_lines, shard_lines)):
                 if end.byte > start.byte:
-                    yield Shard(number, input_index, start.byte, start.lines, end.lines - start.lines)
-                    number += 1
+                    yield Shard(next(numbers), path, start.byte, start.lines, end.lines - start.lines)
                 start = end
 
 
-def read_shard(manifest: BulkManifest, shard: Shard) -> Iterator[TextLine]:
+def read_shard(shard: Shard, manifest: Mapping[str, Any]) -> Iterator[TextLine]:
     """The lines of a shard, numbered as in the input; raises if the input has changed."""
-    path = manifest.input_path(shard)
-    check_file_fingerprint(manifest.inputs[shard.input_index])
+
+    def check_input(lines_are_complete: bool) -> None:
+        with wrap_read_errors(shard.input_path):
+            if not lines_are_complete or file_fingerprint(shard.input_path) not in manifest["inputs"]:
+                raise HeedfulError(
+                    f"{shard.input_path} has changed since translation started",
+                    hint="start over in another folder; do not change files while they are translated",
+                )
+
+    check_input(True)
     lines_read = 0
-    with open_binary(path) as stream:
+    with open_binary(shard.input_path) as stream:
         if shard.start_byte:
             stream.seek(shard.start_byte)
-        for line in islice(iter_lines(stream, str(path), shard.lines_before + 1), shard.line_count):
+        for line in islice(iter_lines(stream, str(shard.input_path), shard.lines_before + 1), shard.line_count):
             lines_read += 1
             yield line
-    check_file_fingerprint(manifest.inputs[shard.input_index])
-    if lines_read != shard.line_count:
-        raise HeedfulError(
-            f"{path} has {lines_read:,} lines in shard {shard.number}, expected {shard.line_count:,}",
-            hint=_CHANGED_HINT,
-        )
-
-
-_CHANGED_HINT = "start over in another folder; do not change files while they are translated"
-
-
-def check_file_fingerprint(fingerprint: dict[str, Any]) -> None:
-    """Raise if a file has changed since the manifest was written."""
-    path = Path(fingerprint["path"])
-    with wrap_read_errors(path):
-        if file_fingerprint(path) != fingerprint:
-            raise HeedfulError(f"{path} has changed since translation started", hint=_CHANGED_HINT)
+    check_input(lines_read == shard.line_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +151,6 @@ class ShardRecord:
     fingerprint: str
     """The fingerprint of the manifest."""
     shard_number: int
-    line_count: int
     checksum: str
     statistics: LineStatistics
 
@@ -183,114 +160,75 @@ def record_path(output: Path) -> Path:
     return output.with_name(output.name + ".json")
 
 
-def incomplete_paths(output: Path) -> list[Path]:
-    """Attempts at a shard that are in progress, or were killed."""
-    return sorted((output.parent / INCOMPLETE_FOLDER).glob(f"{escape(output.name)}.*"))
-
-
-def read_shard_record(folder: Path, manifest: BulkManifest, shard: Shard) -> ShardRecord | None:
+def read_shard_record(task: BulkTask, shard: Shard) -> ShardRecord | None:
     """The record of a finished shard; None if it is missing, corrupt or of another translation."""
-    output = manifest.output_path(folder, shard)
+    output = task.output_path(shard)
     try:
         data = read_json(record_path(output), "")
         record = ShardRecord(**{**data, "statistics": LineStatistics(**data["statistics"])})
-        expected = (manifest.fingerprint, shard.number, shard.line_count, checksum(output))
+        expected = ShardRecord(task.fingerprint, shard.number, checksum(output), record.statistics)
     except (HeedfulError, TypeError, KeyError, OSError):
         return None
-    actual = (record.fingerprint, record.shard_number, record.line_count, record.checksum)
-    return record if actual == expected else None
-
-
-@dataclass(frozen=True, slots=True)
-class ShardTask:
-    """All that a worker needs besides the shard number."""
-
-    folder: Path
-    manifest: BulkManifest
-    models: tuple[Path, ...]
-    options: LineOptions
-    device: str
-    engine: EngineName
-    engine_name: str
-    """The engine chosen at the start; another could translate differently."""
+    return record if record == expected else None
 
 
 class ShardWorker:
     """A process with one translator, loaded for its first shard."""
 
-    def __init__(self, task: ShardTask) -> None:
+    def __init__(self, task: BulkTask) -> None:
         self.task = task
         self.translator: Translator | None = None
 
-    def __call__(self, row: Mapping[str, int]) -> dict[str, object]:
-        """Translate one shard; user errors are returned as problem and hint, bugs are raised."""
-        shard = self.task.manifest.shards[row["shard"]]
-        try:
-            lines = self.translate_shard(shard).line_count
-            return {"shard": shard.number, "lines": lines, "problem": "", "hint": ""}
-        except HeedfulError as error:
-            problem, hint = error.problem, error.hint
-        except OSError as error:
-            problem = f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"
-            is_disk_full = error.errno == errno.ENOSPC
-            hint = "free some disk space; finished shards are not lost" if is_disk_full else ""
-        return {"shard": shard.number, "lines": 0, "problem": problem, "hint": hint}
-
     def translate_shard(self, shard: Shard) -> ShardRecord:
         """Translate a shard, rename its file into place and write its record."""
-        output = self.task.manifest.output_path(self.task.folder, shard)
-        if len(incomplete_paths(output)) >= MAX_ATTEMPTS:
-            raise HeedfulError(
-                f"{format_count(MAX_ATTEMPTS, 'worker')} died at the same shard, {output.name}",
-                hint="if memory is short, use fewer --workers",
-            )
+        task, output = self.task, self.task.output_path(shard)
         # Every attempt has its own name: after a lost host two may be in progress.
         temporary_path = output.parent / INCOMPLETE_FOLDER / f"{output.name}.{uuid4().hex}"
-        try:
-            temporary_path.parent.mkdir(exist_ok=True)
-            temporary_path.touch()  # from here on, a killed attempt is counted
-            self.translator = self.translator or self._load_translator()
-            record = self._write_shard(shard, self.translator, temporary_path)
-            manifest = read_json(self.task.folder / MANIFEST_FILE, "")
-            if manifest["fingerprint"] != self.task.manifest.fingerprint:
-                raise HeedfulError(f"{self.task.folder} now belongs to another translation")
-            temporary_path.replace(output)
-            sync_folder(self.task.folder)
-            write_json(record_path(output), asdict(record))
-            return record
-        finally:
-            temporary_path.unlink(missing_ok=True)
+        with wrap_write_errors(output):
+            try:
+                temporary_path.parent.mkdir(exist_ok=True)
+                temporary_path.touch()  # a killed worker leaves it: so it is counted
+                record = self._write_shard(shard, temporary_path)
+                if read_json(task.folder / MANIFEST_FILE, "") != task.manifest:
+                    raise HeedfulError(f"{task.folder} now belongs to another translation")
+                temporary_path.replace(output)
+                sync_folder(task.folder)
+                write_json(record_path(output), asdict(record))
+                return record
+            finally:
+                temporary_path.unlink(missing_ok=True)
 
-    def _load_translator(self) -> Translator:
-        task = self.task
-        for model_file in task.manifest.settings["model"]:
-            check_file_fingerprint(model_file)
-        translator = load(task.models, device=task.device, engine=task.engine, workers=1)
-        if translator.name != task.engine_name:
-            raise HeedfulError(
-                f"the engine on {platform.node()} is {translator.name}, expected {task.engine_name}",
-                hint="install the same packages on all hosts, or use --engine pytorch",
-            )
-        return translator
-
-    def _write_shard(self, shard: Shard, translator: Translator, temporary_path: Path) -> ShardRecord:
-        manifest, options, statistics = self.task.manifest, self.task.options, LineStatistics()
+    def _write_shard(self, shard: Shard, temporary_path: Path) -> ShardRecord:
+        self.translator = self.translator or self._load_translator()
+        translator, statistics = self.translator, LineStatistics()
 
         def read_texts() -> Iterator[str]:  # unreadable lines are empty, and counted
-            for line in read_shard(manifest, shard):
+            for line in read_shard(shard, self.task.manifest):
                 if line.error:
                     statistics.unreadable += 1
-                    problem = f"{manifest.input_path(shard).name}, line {line.number:,}: {line.error}"
+                    problem = f"{shard.input_path.name}, line {line.number:,}: {line.error}"
                     statistics.first_unreadable = statistics.first_unreadable or problem
                 yield line.text
 
         lines = check_trees(read_texts(), translator.model_folder, statistics, shard.lines_before)
-        translations = options.translate(translator, lines, interactive=False, skip_failures=True)
+        translations = self.line_options.translate(translator, lines, interactive=False, skip_failures=True)
         with (
             temporary_path.open("wb") as file,
             io.TextIOWrapper(file, encoding="utf-8", newline="\n", write_through=True) as text_file,
         ):
-            write_translations(translations, text_file, options, statistics, shard.lines_before)
+            write_translations(translations, text_file, self.line_options, statistics, shard.lines_before)
             text_file.flush()
             os.fsync(file.fileno())
-        return ShardRecord(manifest.fingerprint, shard.number, shard.line_count, checksum(temporary_path), statistics)
+        return ShardRecord(self.task.fingerprint, shard.number, checksum(temporary_path), statistics)
+
+    def _load_translator(self) -> Translator:
+        """The translator, if it is the one that the command has loaded: another could translate differently."""
+        translator, self.line_options = load_translator(self.task.options, workers=1)
+        manifest = build_manifest(self.task.options, translator, self.line_options, [])
+        for name in manifest.keys() - {"inputs"}:
+            if manifest[name] != self.task.manifest[name]:
+                raise HeedfulError(
+                    f"on {platform.node()}, {name} is {manifest[name]}, expected {self.task.manifest[name]}",
+                    hint="use the same files and packages on all hosts, and do not change them meanwhile",
+                )
+        return translator

@@ -1,12 +1,11 @@
 """``heedful translate --ray``: large files, translated in shards by many workers.
 
 out.txt.shards/      or the output folder
-  manifest.json      inputs, settings and shards
+  manifest.json      inputs and settings
   000003-big.txt     a shard's translation; beside it its record (bulk_shards.py)
   lock               held by the running command
 """
 
-import json
 import logging
 import os
 import shutil
@@ -14,8 +13,8 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,28 +24,20 @@ from uuid import uuid4
 from heedful.data.formats.lines import STANDARD_INPUT
 from heedful.data.reader import check_readable
 from heedful.errors import HeedfulError, StoppedError
-from heedful.files import atomic_write, check_writable, is_gzip, lock_folder, new_digest
-from heedful.inference.bulk import (
-    LineStatistics,
-    TranslateOptions,
-    check_options,
-    file_fingerprint,
-    load_translator,
-    resolve_output,
-)
+from heedful.files import atomic_write, check_writable, is_gzip, lock_folder, read_json, write_json
+from heedful.inference.bulk import LineStatistics, TranslateOptions, check_options, load_translator, resolve_output
 from heedful.inference.bulk_shards import (
     INCOMPLETE_FOLDER,
     MANIFEST_FILE,
-    BulkManifest,
+    BulkTask,
+    Shard,
     ShardRecord,
-    ShardTask,
     ShardWorker,
-    incomplete_paths,
+    build_manifest,
     read_shard_record,
     round_to_batches,
     split_into_shards,
 )
-from heedful.inference.loading import parse_engine_name
 from heedful.progress import Reporter, format_count
 
 DEFAULT_SHARD_LINES = 16_384
@@ -55,6 +46,8 @@ DEFAULT_SHARD_LINES = 16_384
 LARGE_GZIP_BYTES = 1 << 26
 """Size from which a gzip input is reported: it is one shard, for one worker."""
 
+MAX_ATTEMPTS = 8
+"""Workers that may die at one shard before the translation stops."""
 
 LOCAL_ADDRESS = "local"
 
@@ -64,7 +57,6 @@ OBJECT_STORE_BYTES = 100 << 20
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
-    "RAY_DATA_LOG_LEVEL": "CRITICAL",
     "RAY_NUM_REDIS_GET_RETRIES": "1",  # fail after a minute without an answer
 }
 
@@ -78,24 +70,24 @@ _LOCAL_ENVIRONMENT = {
 
 def translate_with_ray(options: TranslateOptions, inputs: Sequence[Path], report: Reporter) -> None:
     """Translate the files of ``list_input_files`` in shards, into one file or a folder of shards."""
-    if missing := [name for name in ("ray", "pyarrow", "pandas") if find_spec(name) is None]:
-        raise HeedfulError(f"--ray needs {' and '.join(missing)}", hint="pip install 'heedful[ray]'")
+    if find_spec("ray") is None:
+        raise HeedfulError("--ray needs ray", hint="pip install 'heedful[ray]'")
     output, folder = _resolve_bulk_output(options, inputs)
     task, gpus_per_worker = _make_task(options, inputs, folder, report)
-    task.folder.mkdir(exist_ok=True)
-    with lock_folder(task.folder):
-        task = replace(task, manifest=_load_or_create_manifest(task, output != folder, report))
-        _translate_remaining(task, options, gpus_per_worker, report)
-        shards = task.manifest.shards
-        records = [record for shard in shards if (record := read_shard_record(task.folder, task.manifest, shard))]
+    folder.mkdir(exist_ok=True)
+    with lock_folder(folder):
+        _write_manifest(task, output != folder, report)
+        shards = list(split_into_shards(inputs, task.options.shard_lines))
+        _translate_remaining(task, shards, gpus_per_worker, report)
+        records = [record for shard in shards if (record := read_shard_record(task, shard))]
         if len(records) < len(shards):
             raise HeedfulError(
                 f"{len(shards) - len(records):,} of {len(shards):,} shards are corrupt",
                 hint="run the same command to translate them again",
             )
         if output != folder:
-            _join_shards(task, records, output)
-            shutil.rmtree(task.folder)  # with its lock: the next holder starts over
+            _join_shards([task.output_path(shard) for shard in shards], output)
+            shutil.rmtree(folder)  # with its lock: the next holder starts over
     statistics = sum((record.statistics for record in records), LineStatistics())
     for count, problem, first in (
         (statistics.unreadable, "read", statistics.first_unreadable),
@@ -161,39 +153,28 @@ def _resolve_bulk_output(options: TranslateOptions, inputs: Sequence[Path]) -> t
 
 def _make_task(
     options: TranslateOptions, inputs: Sequence[Path], folder: Path, report: Reporter
-) -> tuple[ShardTask, int]:
+) -> tuple[BulkTask, int]:
     """The task of the workers, and the GPUs that each needs; loads the translator once to find out."""
-    options = replace(options, models=tuple(model.absolute() for model in options.models))
     translator, line_options = load_translator(options, workers=1)
     report.info(f"engine: {translator.name}")
-    settings = json.loads(json.dumps(line_options.fingerprint(options.models, translator.name)))
-    manifest = BulkManifest(
-        settings,
-        tuple(map(file_fingerprint, inputs)),
-        round_to_batches(options.shard_lines or DEFAULT_SHARD_LINES),
-        line_options.output_format,
-        shards=(),
+    options = replace(
+        options,
+        models=tuple(model.absolute() for model in options.models),
+        glossary=options.glossary and options.glossary.absolute(),
+        output_format=line_options.output_format,
+        shard_lines=round_to_batches(options.shard_lines or DEFAULT_SHARD_LINES),
     )
     gpus_per_worker = int(str(getattr(translator.backend, "device", "cpu")).startswith("cuda"))
-    task = ShardTask(
-        folder,
-        manifest,
-        options.models,
-        line_options,
-        options.device,
-        parse_engine_name(options.engine),
-        translator.name,
-    )
-    return task, gpus_per_worker
+    return BulkTask(folder, options, build_manifest(options, translator, line_options, inputs)), gpus_per_worker
 
 
-def _load_or_create_manifest(task: ShardTask, is_single_file: bool, report: Reporter) -> BulkManifest:
-    """The manifest of the folder if inputs and settings are the same; else a new one, if nothing is lost."""
+def _write_manifest(task: BulkTask, is_single_file: bool, report: Reporter) -> None:
+    """Start with an empty folder, if nothing is lost, unless its manifest has the same inputs and settings."""
     folder = task.folder
     if (folder / MANIFEST_FILE).exists():
-        existing = BulkManifest.read(folder)
-        if existing.fingerprint == task.manifest.fingerprint:
-            return existing
+        with suppress(HeedfulError):
+            if read_json(folder / MANIFEST_FILE, "") == task.manifest:
+                return
         if not is_single_file:
             raise HeedfulError(f"{folder} has another input, model or settings", hint="name another folder")
         report.warning(f"{folder} has another input, model or settings; starting over")
@@ -202,60 +183,81 @@ def _load_or_create_manifest(task: ShardTask, is_single_file: bool, report: Repo
         raise HeedfulError(f"{folder} contains other files ({other_files[0].name})", hint="name an empty or new folder")
     for path in other_files:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    inputs = [Path(fingerprint["path"]) for fingerprint in task.manifest.inputs]
-    for path in inputs:
-        if path.stat().st_size > LARGE_GZIP_BYTES and is_gzip(path):
-            report.warning(f"{path} is a gzip file: one shard, for one worker; decompress it to use more workers")
-    manifest = replace(task.manifest, shards=tuple(split_into_shards(inputs, task.manifest.shard_lines)))
-    manifest.write(folder)
-    return manifest
+    write_json(folder / MANIFEST_FILE, task.manifest)
 
 
-def _translate_remaining(task: ShardTask, options: TranslateOptions, gpus_per_worker: int, report: Reporter) -> None:
+def _translate_remaining(task: BulkTask, shards: Sequence[Shard], gpus_per_worker: int, report: Reporter) -> None:
     """Translate the shards that are not finished."""
-    shards = task.manifest.shards
-    remaining = [shard for shard in shards if not read_shard_record(task.folder, task.manifest, shard)]
+    remaining = [shard for shard in shards if not read_shard_record(task, shard)]
     if done_count := len(shards) - len(remaining):
         report.info(f"resuming: {done_count:,} of {format_count(len(shards), 'shard')} are done")
     shutil.rmtree(task.folder / INCOMPLETE_FOLDER, ignore_errors=True)
     if not remaining:
         return
+    for path in {shard.input_path for shard in remaining}:
+        if path.stat().st_size > LARGE_GZIP_BYTES and is_gzip(path):
+            report.warning(f"{path} is a gzip file: one shard, for one worker; decompress it to use more workers")
     total, lines_left = (sum(shard.line_count for shard in group) for group in (shards, remaining))
     try:
         with (
-            ray_session(options.ray_address, options.workers) as cores,
+            ray_session(task.options.ray_address, task.options.workers) as cores,
             report.task("translating", total, total - lines_left, "lines") as progress,
         ):
-            workers = min(options.workers or cores, len(remaining))
+            workers = min(task.options.workers or cores, cores, len(remaining))
             report.info(f"{format_count(len(remaining), 'shard')} for {format_count(workers, 'worker')}")
-            numbers, lost_workers = [shard.number for shard in remaining], 0
-            for row in map_shards(ShardWorker, task, numbers, workers, gpus_per_worker):
-                if row["problem"]:
-                    raise HeedfulError(row["problem"], hint=row["hint"])
-                progress.advance(row["lines"])
-                # Attempts of killed workers at this shard:
-                for path in incomplete_paths(task.manifest.output_path(task.folder, shards[row["shard"]])):
-                    path.unlink(missing_ok=True)
-                    lost_workers += 1
+            for record in translate_shards(task, remaining, workers, gpus_per_worker):
+                progress.advance(shards[record.shard_number].line_count)
     except KeyboardInterrupt:
-        report.warning(f"the translations so far are in {task.folder}; run the same command to resume")
-        raise
+        signal_number = signal.SIGTERM if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN else signal.SIGINT
+        hint = f"the translations so far are in {task.folder}; run the same command to resume"
+        raise StoppedError(signal_number, hint) from None
+    lost_workers = len(list((task.folder / INCOMPLETE_FOLDER).glob("0*")))  # a killed worker leaves its file
     shutil.rmtree(task.folder / INCOMPLETE_FOLDER, ignore_errors=True)
     if lost_workers:
         report.warning(f"{format_count(lost_workers, 'worker')} died during a shard, which was translated again")
 
 
-def _join_shards(task: ShardTask, records: Sequence[ShardRecord], path: Path) -> None:
-    """Concatenate the shards in order, checking them once more on the way."""
-    with atomic_write(path) as output_file:
-        for shard, record in zip(task.manifest.shards, records, strict=True):
-            digest = new_digest()
-            with task.manifest.output_path(task.folder, shard).open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
-                    output_file.write(block)
-            if digest.hexdigest() != record.checksum:
-                raise HeedfulError(f"shard {shard.number} changed while it was read", hint="try again")
+def translate_shards(task: BulkTask, shards: Sequence[Shard], workers: int, gpus: int) -> Iterator[ShardRecord]:
+    """The records of the shards as they finish; Ray restarts a lost worker and repeats its shard."""
+    import ray
+    from ray.exceptions import RayActorError, RayError, RayTaskError
+
+    remote = ray.remote(num_cpus=1, num_gpus=gpus, max_restarts=-1, max_task_retries=MAX_ATTEMPTS - 1)
+    actors: list[Any] = [remote(ShardWorker).remote(task) for _ in range(workers)]
+    # A shard goes to a worker that has started: on a busy cluster, some may never start.
+    pending = {actor.__ray_ready__.remote(): actor for actor in actors}
+    waiting, unfinished = iter(shards), len(shards)
+    try:
+        while unfinished:
+            [reference], _ = ray.wait(list(pending))
+            result = ray.get(reference)
+            actor = pending.pop(reference)
+            if result is not True:
+                unfinished -= 1
+                yield result
+            if shard := next(waiting, None):
+                pending[actor.translate_shard.remote(shard)] = actor
+            else:
+                ray.kill(actor)  # a worker whose host was lost may need its core
+    except RayTaskError as error:
+        if isinstance(error.cause, HeedfulError):
+            raise error.cause from None
+        raise RuntimeError(str(error)) from None  # a bug of ours keeps its traceback
+    except RayActorError:
+        raise HeedfulError(
+            f"{format_count(MAX_ATTEMPTS, 'worker')} died at the same shard",
+            hint="if memory is short, use fewer --workers; run the same command to resume",
+        ) from None
+    except RayError as error:
+        reason = str(error).strip().splitlines()[0]
+        raise HeedfulError(f"Ray failed: {reason}", hint="run the same command to resume") from None
+
+
+def _join_shards(paths: Sequence[Path], output: Path) -> None:
+    with atomic_write(output) as output_file:
+        for path in paths:
+            with path.open("rb") as file:
+                shutil.copyfileobj(file, output_file)
 
 
 @contextmanager
@@ -314,8 +316,9 @@ def _connect(ray: Any, address: str, init_options: Mapping[str, Any]) -> int:
 
 
 def _stop(signal_number: int, _: object) -> None:
-    """Stop cleanly on SIGTERM; Ray's handler would print a traceback."""
-    raise StoppedError(signal_number, hint="run the same command to resume")
+    """Stop like Ctrl-C, the only exception that passes through Ray; a second signal is ignored."""
+    signal.signal(signal_number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 @contextmanager
@@ -330,31 +333,3 @@ def _suppress_stderr() -> Iterator[None]:
         os.dup2(original_stderr, 2)
         os.close(original_stderr)
         os.close(devnull)
-
-
-def map_shards(
-    worker: Callable[[Any], Any], task: object, shard_numbers: Sequence[int], workers: int, gpus: int
-) -> Iterator[dict[str, Any]]:
-    """The results of the workers as they finish; a lost worker is replaced and its shard repeated."""
-    import ray
-    import ray.data
-    from ray.exceptions import ActorDiedError, RayError, RayTaskError
-
-    context = ray.data.DataContext.get_current()
-    context.enable_progress_bars = False
-    context.print_on_execution_start = False
-    context.execution_options.preserve_order = False
-    dataset = ray.data.from_items(
-        [{"shard": shard_number} for shard_number in shard_numbers], override_num_blocks=len(shard_numbers)
-    )
-    pool = ray.data.ActorPoolStrategy(size=workers, max_tasks_in_flight_per_actor=1)
-    results = dataset.map(worker, fn_constructor_args=(task,), compute=pool, num_cpus=1, num_gpus=gpus)
-    try:
-        yield from results.iter_rows()
-    except RayError as error:
-        if isinstance(error, RayTaskError) and not isinstance(error, ActorDiedError):
-            raise RuntimeError(str(error)) from None  # a bug of ours keeps its traceback
-        raise HeedfulError(
-            f"Ray failed: {str(error).strip().splitlines()[0]}",
-            hint="run the same command to resume; killed workers may lack memory",
-        ) from None

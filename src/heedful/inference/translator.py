@@ -224,7 +224,9 @@ class Translator:
         segments = [TextSegment("", before)] if before else []
         if self.model_folder.source_parts(core)[1]:  # a dependency tree covers the full text
             return [*segments, self._encode(TextSegment(core, after), target_language)]
-        for sentence in split_sentences(core) if self.model_folder.config.split_sentences else [TextSegment(core, "")]:
+        config = self.model_folder.config
+        sentences = split_sentences(core, config.source_language) if config.split_sentences else [TextSegment(core, "")]
+        for sentence in sentences:
             segments += self._split_sentence(sentence, target_language)
         if language := self.model_folder.tokenizer.source.leading_tag(core):  # typed before the text
             first = next(i for i, segment in enumerate(segments) if segment.text)
@@ -247,7 +249,7 @@ class Translator:
                 fitting_ids[part] = ids
             return len(ids) < max_length
 
-        *parts, last = split_text(sentence.text, fits)
+        *parts, last = split_text(sentence.text, fits, self.model_folder.config.source_language)
         return [
             part._replace(ids=fitting_ids[part.text])
             if part.text in fitting_ids

@@ -1,6 +1,7 @@
 """Splits long text into segments that fit the model: sentences, else clauses, words or characters.
 
-Nothing is lost: the texts and separators of all segments, joined, are the original text.
+sentencex finds the ends of sentences, by the rules of the language. Nothing is lost: the texts and separators
+of all segments, joined, are the original text.
 """
 
 import re
@@ -9,32 +10,30 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+import sentencex  # type: ignore[import-untyped]
+from tokenizers import Regex
+from tokenizers.pre_tokenizers import Split
+
 from heedful.tokenization.dependency_trees import SentenceIds
+from heedful.tokenization.languages import base_language
 
 Fits = Callable[[str], bool]
 """Whether a text fits the model. It is slow, and if a text fits, so does any part of it."""
 
-_CLOSING = "\"'”’»›)\\]}」』）】》"
-_LINE_BREAK = "\n\r\x0b\x0c\x85\u2028\u2029"
-
-# Possessive and without lookahead: a million dots or blanks are scanned once.
-_BREAK = re.compile(
-    f"(?P<line>[{_LINE_BREAK}]\\s*+)"
-    f"|(?P<wide>[。！？]++[{_CLOSING}]*+\\s*+)"  # these scripts have no space between sentences
-    f"|(?P<end>[.!?…؟।॥۔]++)(?P<closing>[{_CLOSING}]*+)(?P<space>\\s*+)"
-)
+# Possessive: a million dots or blanks are scanned once.
+_LINE_BREAK = re.compile("[\n\r\x0b\x0c\x85\u2028\u2029]\\s*+")
+_SIMPLE_END = re.compile(r"[.!?…؟।॥۔]++\s++|[。！？]++\s*+")
+_UNUSUAL_SPACE = re.compile(r"[^\S ]")
+_MAX_CHARACTERS = 10_000  # read by sentencex at once: its time is quadratic in quotation marks
+_ORDINARY_WORDS = {
+    language: re.compile(rf"\b(?:{words})\.\s++(?=[\"'“‘«(]?[A-ZÀ-Þ])")
+    for language, words in {"en": "art|fed|ill|May|me|[Nn]o|O[Kk]|ok|sec", "fr": "art|sec|vol", "de": "Bart"}.items()
+}
+"""Words that sentencex only knows as abbreviations, such as "me" of Maine, at the end of a sentence."""
 
 _CLAUSE = re.compile(r"(?:[，；：、]|[,;:،؛](?=\s))\s*")
 _BLANK = re.compile("[\\s\u200b]+")  # zero-width spaces separate words in Khmer and Thai
-_DOTTED_ABBREVIATION = re.compile(r"(?:\w\.)*\w|\d\d?")  # an initial, z.B., U.S., the German 3. Mai
-_OPENING = "\"'“‘„«‹([{¿¡-–—"
-_TITLES = re.compile(
-    r"al|approx|bzw|ca|cf|col|dept|dr|dra|gen|gov|hr|lt|mlle|mm|mme|mr|mrs|ms|mt|prof|rev|sen|sgt|sr|sra|st|vgl|vs"
-)
-
-# Only before a number: "No. 5".
-_NUMBER_ABBREVIATION = re.compile(r"abb|art|bd|ch|fig|kap|no|nos|nr|núm|pp|sec|vol")
-_MAX_ABBREVIATION_LENGTH = 24
+_GRAPHEMES = Split(Regex(r"\X"), "isolated")
 
 
 class TextSegment(NamedTuple):
@@ -46,7 +45,7 @@ class TextSegment(NamedTuple):
     """Its source tokens, without END; empty until ``Translator.split_segments`` has checked that it fits."""
 
 
-def split_text(text: str, fits: Fits) -> list[TextSegment]:
+def split_text(text: str, fits: Fits, language: str = "") -> list[TextSegment]:
     """The full text if it fits, else its sentences, and parts of sentences that do not fit.
 
     >>> [segment.text for segment in split_text("One, two, three. Four.", lambda part: len(part) < 10)]
@@ -55,7 +54,7 @@ def split_text(text: str, fits: Fits) -> list[TextSegment]:
     if fits(text):
         return [TextSegment(text, "")]
     segments: list[TextSegment] = []
-    for sentence in split_sentences(text):
+    for sentence in split_sentences(text, language):
         if fits(sentence.text):
             segments.append(sentence)
         else:
@@ -64,19 +63,25 @@ def split_text(text: str, fits: Fits) -> list[TextSegment]:
     return segments
 
 
-def split_sentences(text: str) -> list[TextSegment]:
-    """The sentences of every line.
+def split_sentences(text: str, language: str = "") -> list[TextSegment]:
+    """The sentences of every line; the rules are those of English for an unknown language.
 
-    >>> [segment.text for segment in split_sentences("Dr. No is 3.14 tall. Really?\\nYes.")]
-    ['Dr. No is 3.14 tall.', 'Really?', 'Yes.']
+    >>> [segment.text for segment in split_sentences("Dr. Fox is 3.14 tall. Really?\\nYes.", "en")]
+    ['Dr. Fox is 3.14 tall.', 'Really?', 'Yes.']
     """
-    start = len(text) - len(text.lstrip())
+    start = line_start = len(text) - len(text.lstrip())
     segments = [TextSegment("", text[:start])] if start else []
-    ends = [match.end() for match in _BREAK.finditer(text) if match["end"] is None or _ends_sentence(text, match)]
-    for end in [*ends, len(text)]:
-        if end > start:
-            segments.append(_split_separator(text[start:end]))
+    language = base_language(language)
+    for line_end in [*(match.end() for match in _LINE_BREAK.finditer(text, start)), len(text)]:
+        ends = _sentence_ends(text[line_start:line_end], language)
+        for end in [*(line_start + end for end in ends), line_end]:
+            segment = _split_separator(text[start:end])
+            if segment.text:
+                segments.append(segment)
+            elif segments:
+                segments[-1] = TextSegment(segments[-1].text, segments[-1].separator + segment.separator)
             start = end
+        line_start = line_end
     return segments
 
 
@@ -85,21 +90,31 @@ def _split_separator(part: str) -> TextSegment:
     return TextSegment(words, part[len(words) :])
 
 
-def _ends_sentence(text: str, match: re.Match[str]) -> bool:
-    """Whether a full stop or similar mark ends a sentence."""
-    space, following = match["space"], text[match.end() : match.end() + 1]
-    if not space or any(character in _LINE_BREAK for character in space):
-        return bool(space)
-    is_soft_end = match["closing"] or match["end"][-1] in ".…"
-    if is_soft_end and following.islower():
-        return False  # "What?" he said; approx. five
-    if match["end"] != "." or match["closing"]:
-        return True
-    dot = match.start()
-    words = text[max(0, dot - _MAX_ABBREVIATION_LENGTH) : dot].split()
-    word = words[-1].lstrip(_OPENING).casefold() if words and not text[dot - 1].isspace() else ""
-    is_abbreviation = _TITLES.fullmatch(word) or _DOTTED_ABBREVIATION.fullmatch(word)
-    return not (is_abbreviation or (following.isdigit() and _NUMBER_ABBREVIATION.fullmatch(word)))
+def _sentence_ends(line: str, language: str) -> list[int]:
+    """Positions after the sentences of a line."""
+    line = _UNUSUAL_SPACE.sub(" ", line)  # sentencex panics at some
+    pattern = _ORDINARY_WORDS.get(language)
+    ends = {match.end() for match in pattern.finditer(line)} if pattern else set()
+    start = 0
+    while start < len(line):
+        *sentences, last = _segment(line[start : start + _MAX_CHARACTERS], language)
+        for sentence in sentences:
+            start += len(sentence)
+            ends.add(start)
+        if not sentences or start + len(last) == len(line):  # else the last one is read again, with what follows
+            start += len(last)
+    return sorted(ends)
+
+
+def _segment(line: str, language: str) -> list[str]:
+    """The sentences of a line, with the whitespace after them."""
+    try:
+        return list(sentencex.segment(language, line))
+    except BaseException as error:  # a panic of Rust is not an Exception; lone surrogates cannot be passed
+        if not isinstance(error, UnicodeEncodeError) and type(error).__name__ != "PanicException":
+            raise
+    ends = [0, *(match.end() for match in _SIMPLE_END.finditer(line) if match.end() < len(line)), len(line)]
+    return [line[start:end] for start, end in pairwise(ends)]
 
 
 def _split_long_text(text: str, fits: Fits, level: int = 0) -> Iterator[str]:
@@ -135,30 +150,11 @@ def _max_fitting_run(text: str, boundaries: list[int], first: int, fits: Fits, g
     return fitting
 
 
-def _character_boundaries(text: str) -> Iterable[int]:
+def _character_boundaries(text: str) -> Iterator[int]:
     """Boundaries of grapheme clusters: not before an accent or inside a joined emoji or flag."""
-    half_flag = False
-    for position, (before, after) in enumerate(pairwise(text), start=1):
-        half_flag = "\U0001f1e6" <= before <= "\U0001f1ff" and not half_flag
-        if not (_is_same_grapheme(before, after) or (half_flag and "\U0001f1e6" <= after <= "\U0001f1ff")):
-            yield position
-
-
-def _is_same_grapheme(before: str, after: str) -> bool:
-    if before.isascii() and after.isascii():
-        return before == "\r" and after == "\n"
-    if "\u200d" in (before, after) or after == "\u200c":
-        return True
-    if unicodedata.combining(before) == 9:  # a virama: the next consonant belongs to it
-        return True
-    return (
-        unicodedata.category(after).startswith("M")  # variation selectors are marks too
-        or "\U0001f3fb" <= after <= "\U0001f3ff"  # skin tones
-        or "\U000e0020" <= after <= "\U000e007f"  # tags of flags such as England's
-        or "\u1160" <= after <= "\u11ff"  # vowels and finals of Hangul syllables
-        or "\udc00" <= after <= "\udfff"
-        or after in "\u0e33\u0eb3"  # Thai and Lao am
-    )
+    for _, (_, end) in _GRAPHEMES.pre_tokenize_str(text.encode(errors="replace").decode()):  # no lone surrogates
+        if unicodedata.combining(text[end - 1]) != 9:  # after a virama, the next consonant belongs to it
+            yield end
 
 
 _BOUNDARY_LEVELS: list[Callable[[str], Iterable[int]]] = [

@@ -280,9 +280,11 @@ def _build_model_folder_config(trainer: Trainer, folder: Path) -> ModelFolderCon
     max_source_length = min(max_source_length, prepared.config.model.max_length)
     # If nearly all sources are one sentence, text must be split before translation.
     pairs = islice(read_cleaned_pairs(find_first_shard(folder / "training" / "data")), 10_000)
-    has_several = [len(split_sentences(strip_tags(pair.source))) > 1 for pair in pairs]
-    single_sentences = sum(has_several) < len(has_several) * MULTI_SENTENCE_FRACTION
     init_config, directions = prepared.init_config, prepared.directions
+    languages = (init_config.languages if init_config else None) or prepared.tokenizer.languages
+    language = languages[0] if languages else ""  # the source language of the model, as in translation
+    has_several = [len(split_sentences(strip_tags(pair.source), language)) > 1 for pair in pairs]
+    single_sentences = sum(has_several) < len(has_several) * MULTI_SENTENCE_FRACTION
     if init_config is not None:
         all_directions = tuple(dict.fromkeys((*init_config.directions, *directions)))
         changes = {
@@ -290,12 +292,12 @@ def _build_model_folder_config(trainer: Trainer, folder: Path) -> ModelFolderCon
             "generation": prepared.config.generation,
             "max_source_length": max(max_source_length, init_config.max_source_length),
             "split_sentences": init_config.split_sentences and single_sentences,
-            "languages": init_config.languages or prepared.tokenizer.languages,
+            "languages": languages,
             "directions": all_directions if init_config.directions else (),
         }
         return init_config.model_copy(update=changes)
     return ModelFolderConfig(
-        languages=prepared.tokenizer.languages,
+        languages=languages,
         target_languages=tuple(dict.fromkeys(target for _, target in directions)),
         source_languages=tuple(dict.fromkeys(source for source, _ in directions)),
         directions=directions,

@@ -299,10 +299,11 @@ def _describe_model(model: ServedModel) -> dict[str, Any]:
 
 def _describe_truncation(model_folder: ModelFolder, text: str, segments: Sequence[TextSegment]) -> list[str]:
     """Return a note if a sentence was too long for the model and was split."""
-    sentence_count = len(split_sentences(text.strip())) if model_folder.config.split_sentences else 1
+    config = model_folder.config
+    sentence_count = len(split_sentences(text.strip(), config.source_language)) if config.split_sentences else 1
     if sum(bool(segment.text.strip()) for segment in segments) <= sentence_count:
         return []
-    max_length = model_folder.config.max_source_length
+    max_length = config.max_source_length
     return [f"A sentence has more tokens than this model can read at once ({max_length}) and was split."]
 
 
