@@ -38,7 +38,7 @@ class Exchange:
 
     text: str
     started_at: float
-    sort_seconds: float
+    seconds: float
     response: Response | None
     """None if the connection broke."""
 
