@@ -17,14 +17,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from heedful.data.formats.lines import STANDARD_INPUT
 from heedful.data.reader import check_readable
-from heedful.errors import HeedfulError, StoppedError
+from heedful.errors import HeedfulError, StoppedError, check_extras
 from heedful.files import atomic_write, check_writable, is_gzip, lock_folder, new_digest
 from heedful.inference.bulk import (
     LineStatistics,
@@ -78,8 +77,7 @@ _LOCAL_ENVIRONMENT = {
 
 def translate_with_ray(options: TranslateOptions, inputs: Sequence[Path], report: Reporter) -> None:
     """Translate the files of ``list_input_files`` in shards, into one file or a folder of shards."""
-    if missing := [name for name in ("ray", "pyarrow", "pandas") if find_spec(name) is None]:
-        raise HeedfulError(f"--ray needs {' and '.join(missing)}", hint="pip install 'heedful[ray]'")
+    check_extras("--ray", "ray")
     output, folder = _resolve_bulk_output(options, inputs)
     task, gpus_per_worker = _make_task(options, inputs, folder, report)
     task.folder.mkdir(exist_ok=True)

@@ -8,6 +8,7 @@ import { createPageDownloads } from "heedful/export/downloads.js";
 import { h } from "heedful/parts/dom.js";
 import { clampSelection, DEFAULT_SELECTION, formatUrl, parseUrl, Store } from "heedful/state/selection.js";
 import { VIEWS } from "heedful/views/index.js";
+import { showPlainTranslation } from "heedful/workbench/plain_translation.js";
 import { Workbench } from "heedful/workbench/workbench.js";
 
 /** @typedef {import("heedful/state/selection.js").Selection} Selection */
@@ -75,7 +76,9 @@ export class Page {
       this.models = await this.source.fetchModels();
       this.clearError();
     } catch (error) {
-      this.showError(error, () => this.start());
+      const { status, message } = /** @type {any} */ (error);
+      if (status === 501) await this.#showPlainTranslation(message);
+      else this.showError(error, () => this.start());
       return;
     }
     const { text, layer, head, kind } = this.store.selection;
@@ -86,6 +89,17 @@ export class Page {
     this.store.set({ ...first, ...attention, ...this.#resolveViewAndModel() }, { replace: true });
     this.started = true;
     await this.loadTrace();
+  }
+
+  /** Translate only: the server lacks what the views need. @param {string} note */
+  async #showPlainTranslation(note) {
+    try {
+      await showPlainTranslation(this.workbench.host, /** @type {ServerSource} */ (this.source), note);
+      this.clearError();
+    } catch (error) {
+      this.showError(error, () => this.start());
+    }
+    this.modelSelect.hidden = true;
   }
 
   /** The view and the model of the selection, or the defaults if they do not exist. */
