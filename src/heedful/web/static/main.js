@@ -51,6 +51,7 @@ export class Page {
   #buildLayout(root) {
     this.modelSelect = h("select", { "aria-label": "Model", onchange: (/** @type {any} */ event) => this.store.set({ ...DEFAULT_REQUEST, model: event.target.value, query: null, key: null, rows: [], extraHeads: [], step: 0 }) });
     this.modelSummary = h("span", { class: "facts" });
+    this.downloads = createPageDownloads(this);
     this.alert = h("div", { class: "message", role: "alert", hidden: true });
     /** @type {Map<string, HTMLAnchorElement>} */
     this.links = new Map(VIEWS.filter((view) => this.source.live || !view.needsServer).map((view) => [view.id, h("a", null, view.title)]));
@@ -63,7 +64,7 @@ export class Page {
     this.viewHosts = new Map(VIEWS.map((view) => [view.id, h("section", { class: "view", id: `view-${view.id}`, "aria-label": view.title, tabIndex: -1, hidden: true })]));
     this.main = h("main", { tabIndex: -1 }, host, this.tabs, this.backToLesson, this.heading);
     root.replaceChildren(
-      h("header", { class: "page-header" }, h("h1", null, "Heedful"), this.modelSelect, this.modelSummary, createPageDownloads(this)),
+      h("header", { class: "page-header" }, h("h1", null, "Heedful"), this.modelSelect, this.modelSummary, this.downloads),
       this.alert,
       this.main,
     );
@@ -99,7 +100,7 @@ export class Page {
     } catch (error) {
       this.showError(error, () => this.start());
     }
-    this.modelSelect.hidden = true;
+    for (const part of [this.modelSelect, this.modelSummary, this.downloads]) part.remove();
   }
 
   /** The view and the model of the selection, or the defaults if they do not exist. */
