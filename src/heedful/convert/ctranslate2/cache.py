@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
-from heedful.convert.compatibility import check_ctranslate2
 from heedful.convert.ctranslate2.weights import export_ctranslate2
 from heedful.errors import DiskError
 from heedful.files import atomic_create, checksum, lock_folder, new_digest, wrap_write_errors, write_json
@@ -37,7 +36,6 @@ CONVERSION_VERSION = 4
 @contextmanager
 def open_conversion(folder: Path, model_folder: ModelFolder, precision: Precision) -> Iterator[tuple[Path, str]]:
     """The converted model of ``folder``, to be loaded inside the block, and why it is not cached (else empty)."""
-    check_ctranslate2(model_folder.config.model)
     try:
         conversion = _find_or_create(folder, model_folder, precision)
     except DiskError as error:
