@@ -81,7 +81,7 @@ clean:
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(INSTALL_TORCH)
-	$(PIP) --editable '.[all]'
+	$(PIP) --editable '.[figures,serve,train]'
 	touch $@
 
 .venv/dev: .venv/runtime

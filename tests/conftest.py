@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import threading
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from filelock import FileLock
 
 import heedful
+from heedful.convert.ctranslate2.cache import CACHE_VARIABLE
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
 from heedful.progress import Reporter
@@ -34,6 +36,10 @@ QUICK_SETTINGS = [
     "training.warmup_updates=10",
 ]
 """A model that trains in a second or two: it learns little but runs through every stage."""
+
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers and commands inherit it: tests never use the user's cache
+    cache = tempfile.TemporaryDirectory(prefix="heedful-cache-")
+    os.environ[CACHE_VARIABLE] = cache.name
 
 fork_server = ForkServer()
 

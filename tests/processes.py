@@ -40,3 +40,9 @@ def write_imports(folder: Path, index: int, advance: object) -> None:
     """A task that writes which modules its process has imported, and its number of threads."""
     names = {name.partition(".")[0] for name in sys.modules} | {f"threads={os.environ['RAYON_NUM_THREADS']}"}
     (folder / str(index)).write_text("\n".join(sorted(names)))
+
+
+def command_without(*packages: str) -> list[str]:
+    """The command ``heedful`` in a new interpreter that cannot import these packages."""
+    block = f"import sys; sys.modules.update(dict.fromkeys({packages!r}))"  # None: importing raises ImportError
+    return [sys.executable, "-c", f"{block}; from heedful.cli.main import main; main()"]

@@ -1,9 +1,12 @@
-"""Import rules: imports point down, no cycles, a torch-free core, a light command line."""
+"""Import rules: imports point down, no cycles, a core without extras, a light command line."""
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterable
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -11,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import heedful
+from heedful.errors import EXTRAS
 
 PACKAGE = Path(heedful.__file__).parent
 
@@ -32,32 +36,48 @@ LAYERS = [
 ]
 """From top to bottom; packages in one layer do not import each other."""
 
-TORCH_FREE = [
-    "model_folder",
-    "tokenization/*",
-    "data/**/*",
-    "documents/*",
-    "generation/config",
-    "generation/constraints",
-    "generation/decoder_protocol",
+CORE = [
+    "*",
+    "cli/*",
+    "convert/__init__",
     "convert/compatibility",
     "convert/ctranslate2/cache",
     "convert/ctranslate2/weights",
-    "inference/translation",
-    "inference/translator",
-    "inference/ctranslate2_backend",
-    "inference/loading",
-    "inference/terminology",
-    "inference/placeholders",
-    "inference/projection",
+    "data/**/*",
+    "documents/*",
+    "evaluation/*",
+    "generation/config",
+    "generation/constraints",
+    "generation/decoder_protocol",
     "inference/bulk",
     "inference/bulk_shards",
+    "inference/ctranslate2_backend",
+    "inference/loading",
+    "inference/placeholders",
+    "inference/projection",
     "inference/ray_bulk",
+    "inference/terminology",
+    "inference/translation",
+    "inference/translator",
+    "models/config",
+    "server/config",
+    "tokenization/*",
     "training/config",
+    "training/metrics_log",
+    "web/assets",
+    "workflows/back_translate",
+    "workflows/corpus",
+    "workflows/evaluate",
 ]
-"""Modules of the core install, which translates without PyTorch."""
+"""Modules of the core install: they work without any extra."""
 
-NEEDS_TORCH = {"heedful.data.collate"}
+NOT_CORE = {"heedful.data.collate", "heedful.__main__"}
+"""A module of training, and one that runs the command line."""
+
+SERVER_WITHOUT_TORCH = ["server/*", "server/routes/*"]
+
+NEEDS_TORCH = {"heedful.server.routes.generate", "heedful.server.routes.trace"}
+"""Of the server; without PyTorch, routes/unavailable.py replaces them."""
 
 
 def module_name(path: Path) -> str:
@@ -113,11 +133,19 @@ def test_imports_have_no_cycle() -> None:
 
 POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "syslog", "termios", "tty"}
 POSIX_NAMES = {
-    "os": "O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK chown fchmod fork forkpty geteuid getgid getloadavg getpgid "
-    "getuid killpg mkfifo nice sched_getaffinity sched_setaffinity setsid statvfs sysconf uname wait waitid",
+    "asyncio": "create_unix_server open_unix_connection",
+    "loop": "add_signal_handler remove_signal_handler",
+    "mmap": "MAP_ANONYMOUS MAP_PRIVATE MAP_SHARED PROT_READ PROT_WRITE",
+    "os": "O_CLOEXEC O_DIRECTORY O_NOFOLLOW O_NONBLOCK O_SYNC WNOHANG chown eventfd fchmod fchown fork forkpty getegid "
+    "geteuid getgid getgroups getloadavg getpgid getpgrp getpriority getuid killpg lchown memfd_create mkfifo mknod "
+    "nice openpty posix_fadvise posix_fallocate posix_spawn pread pwrite register_at_fork sched_getaffinity "
+    "sched_setaffinity sched_yield sendfile setpgid setpriority setsid statvfs sync sysconf ttyname uname wait wait3 "
+    "wait4 waitid",
+    "select": "epoll kqueue poll",
     "signal": "SIGALRM SIGCHLD SIGCONT SIGHUP SIGKILL SIGPIPE SIGSTOP SIGUSR1 SIGUSR2 SIG_BLOCK SIG_SETMASK "
     "SIG_UNBLOCK alarm pause pthread_kill pthread_sigmask setitimer sigwait",
-    "socket": "AF_UNIX send_fds recv_fds",
+    "socket": "AF_UNIX SO_REUSEPORT recv_fds send_fds",
+    "time": "clock_gettime pthread_getcpuclockid tzset",
 }
 """Absent on Windows, and a few on macOS."""
 GUARDED_POSIX_NAMES = {"heedful.data.process_pool": {"SIG_BLOCK", "SIG_SETMASK", "pthread_sigmask"}}
@@ -155,11 +183,46 @@ def imported_packages(code: str, packages: set[str]) -> set[str]:
     return set(result.stdout.rpartition("modules:")[2].split())
 
 
-def test_core_modules_do_not_import_torch() -> None:
-    paths = {path for pattern in TORCH_FREE for path in PACKAGE.glob(f"{pattern}.py")}
-    modules = sorted({module_name(path) for path in paths} - NEEDS_TORCH)
-    assert len(modules) > len(TORCH_FREE)
-    assert not imported_packages("\n".join(f"import {module}" for module in modules), {"torch", "matplotlib"})
+def list_modules(patterns: list[str]) -> set[str]:
+    return {module_name(path) for pattern in patterns for path in PACKAGE.glob(f"{pattern}.py")}
+
+
+def import_without(modules: set[str], packages: Iterable[str]) -> None:
+    """Import modules in a new process that cannot import these packages."""
+    code = f"import sys; sys.modules.update(dict.fromkeys({tuple(packages)!r}))\n"  # None: importing raises
+    code += "\n".join(f"import {module}" for module in sorted(modules))
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_core_modules_import_without_extras() -> None:
+    modules = list_modules(CORE) - NOT_CORE
+    assert len(modules) > 90
+    assert PATHS.keys() >= modules
+    import_without(modules, itertools.chain.from_iterable(EXTRAS.values()))
+    with pytest.raises(AssertionError, match="torch"):  # the blocker works
+        import_without({"heedful.data.collate"}, EXTRAS["train"])
+
+
+def test_server_modules_import_without_torch() -> None:
+    modules = list_modules(SERVER_WITHOUT_TORCH)
+    assert modules >= NEEDS_TORCH
+    import_without(modules - NEEDS_TORCH, (*EXTRAS["train"], *EXTRAS["figures"]))
+
+
+def test_extras_match_pyproject() -> None:
+    """Every extra has its check, and the core depends on none of their packages."""
+    project = tomllib.loads((PACKAGE.parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    assert set(extras) == {*EXTRAS, "all", "dev"}
+    assert extras["all"] == [f"heedful[{','.join(sorted(EXTRAS))}]"]
+
+    def names(requirements: Iterable[str]) -> set[str]:
+        return {re.split(r"[\[<>=]", name)[0].replace("-", "_") for name in requirements}
+
+    for extra, packages in EXTRAS.items():
+        assert names(extras[extra]) == set(packages), extra
+        assert not names(project["dependencies"]) & set(packages)
 
 
 def test_translating_imports_nothing_it_does_not_need() -> None:

@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from heedful.devices import configure_process
-from heedful.errors import HeedfulError, StoppedError
+from heedful.errors import HeedfulError, StoppedError, check_extras
 from heedful.version import __version__
 
 if TYPE_CHECKING:
@@ -28,5 +28,7 @@ configure_process()  # before torch is imported, which happens when the API is f
 def __getattr__(name: str) -> Any:
     """Import the API at first use: `import heedful` and `heedful --help` stay instant."""
     if name in _LAZY_MODULES:
+        if name != "load":
+            check_extras(f"heedful.{name}", "train")
         return getattr(import_module(_LAZY_MODULES[name]), name)
     raise AttributeError(f"module 'heedful' has no attribute {name!r}")

@@ -155,7 +155,7 @@ def check_writable(path: Path) -> None:
     if not path.parent.is_dir():
         raise HeedfulError(f"no such folder: {path.parent}", hint=f"create it: mkdir -p {path.parent}")
     if not os.access(path.parent, os.W_OK):
-        raise HeedfulError(f"cannot write to {path.parent}: permission denied")
+        raise DiskError(f"cannot write to {path.parent}: permission denied")
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Conversion to CTranslate2: every variant matches PyTorch, and cached conversions are replaced when outdated."""
+"""Conversion to CTranslate2: every variant matches PyTorch."""
 
 import subprocess
 import sys
@@ -12,7 +12,6 @@ import torch
 
 from heedful.convert import compatibility
 from heedful.convert.compatibility import MAX_SINUSOIDAL_POSITIONS, ctranslate2_incompatibility
-from heedful.convert.ctranslate2.cache import find_conversion, get_conversion
 from heedful.convert.ctranslate2.weights import export_ctranslate2, new_specification, sinusoidal_table
 from heedful.errors import HeedfulError
 from heedful.generation.config import GenerationConfig
@@ -143,44 +142,6 @@ def test_ctranslate2_long_sentence_matches(tmp_path: Path) -> None:
     assert theirs.token_log_probabilities == pytest.approx(ours.token_log_probabilities, abs=1e-3)
 
 
-def test_conversion_is_cached_and_replaced_when_weights_change(tmp_path: Path) -> None:
-    model_folder = variant("post", "sinusoidal", "relu", True, True)
-    model_folder.save(tmp_path)
-    first = get_conversion(tmp_path, model_folder, "float32")
-    stamp = (first / "model.bin").stat().st_mtime_ns
-    assert first == tmp_path / "ctranslate2" / "float32"
-    assert find_conversion(tmp_path, "int8") is None
-    assert (get_conversion(tmp_path, model_folder, "float32") / "model.bin").stat().st_mtime_ns == stamp
-    with torch.no_grad():
-        model_folder.translation_model.output.weight[5] += 1
-    model_folder.save(tmp_path)
-    replaced = get_conversion(tmp_path, ModelFolder.load(tmp_path), "float32")
-    assert (replaced / "model.bin").stat().st_mtime_ns > stamp
-    (replaced / "conversion.json").write_text("{}")
-    assert (get_conversion(tmp_path, model_folder, "float32") / "model.bin").stat().st_mtime_ns > stamp
-    assert get_conversion(tmp_path, model_folder, "int8") == find_conversion(tmp_path, "int8")
-
-
-def test_corrupt_conversion_is_replaced(tmp_path: Path) -> None:
-    model_folder = variant("post", "sinusoidal", "relu", True, True)
-    model_folder.save(tmp_path)
-    path = get_conversion(tmp_path, model_folder, "int8") / "model.bin"
-    path.write_bytes(path.read_bytes()[:1000])
-    engine = load(tmp_path, device="cpu", workers=1)
-    assert engine.name == "CTranslate2 int8"
-    assert engine.translate(["The dog."], GenerationConfig(beam_size=1, max_length_offset=3))[0].alternatives
-    (tmp_path / "ctranslate2" / "int8" / "conversion.json").write_text("{")
-    assert load(tmp_path, device="cpu", workers=1).name == "CTranslate2 int8"
-
-
-@pytest.mark.long
-def test_concurrent_conversions_wait(tmp_path: Path) -> None:
-    variant("post", "sinusoidal", "relu", True, True).save(tmp_path)
-    code = f"from heedful import load; print(load({str(tmp_path)!r}, device='cpu', workers=1).name)"
-    processes = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate(timeout=300)[0].strip() for process in processes] == ["CTranslate2 int8"] * 3
-
-
 def test_every_model_setting_is_listed() -> None:
     """A new setting must be added to the supported ones, or models with it are rejected."""
     assert set(ModelConfig.model_fields) == set(compatibility.CTRANSLATE2_VALUES)
@@ -232,7 +193,6 @@ def test_unsupported_model_uses_pytorch(tmp_path: Path) -> None:
     assert engine.translate(["The dog."], GenerationConfig(beam_size=1, max_length_offset=3))[0].alternatives
     with pytest.raises(HeedfulError, match="at most 100,000 learned positions"):
         load(tmp_path, device="cpu", engine="ctranslate2")
-    assert not (tmp_path / "ctranslate2").exists()
 
 
 def test_too_long_input_raises_with_hint(tmp_path: Path) -> None:
@@ -244,13 +204,6 @@ def test_too_long_input_raises_with_hint(tmp_path: Path) -> None:
         with pytest.raises(HeedfulError, match="64 learned positions") as error:
             translator.score(*pair)
         assert "shorter sentences" in error.value.hint
-
-
-def test_missing_package_raises_with_pip_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(compatibility, "find_spec", lambda name: None)
-    with pytest.raises(HeedfulError, match="not installed") as error:
-        export_ctranslate2(variant("post", "sinusoidal", "relu", True, True), tmp_path)
-    assert "pip install 'heedful[ctranslate2]'" in error.value.hint
 
 
 def test_numpy_sinusoids_match_pytorch() -> None:

@@ -10,12 +10,13 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from heedful.config import Config
+from heedful.convert.ctranslate2.cache import is_valid_conversion
 from heedful.convert.marian.importer import import_marian
 from heedful.data.collate import collate
 from heedful.data.dataset import TokenDataset, TokenDatasetWriter
 from heedful.generation.config import GenerationConfig
 from heedful.inference.bulk import BATCH_LINES, open_resumable
-from heedful.inference.loading import load
+from heedful.inference.ctranslate2_backend import CTranslate2Backend
 from heedful.inference.translator import Translator
 from heedful.interpret.trace import load_trace
 from heedful.model_folder import ModelFolder
@@ -94,8 +95,10 @@ def _read_model(folder: Path) -> None:
 
 
 def _read_ctranslate2(folder: Path) -> None:
-    engine = load(folder, device="cpu", engine="ctranslate2", workers=1)
-    engine.translate([TEXTS[0]], SEARCH)
+    conversion = folder / "conversion"
+    if is_valid_conversion(conversion):
+        backend = CTranslate2Backend(ModelFolder.open(folder), conversion, precision="float32", workers=1)
+        Translator(backend).translate([TEXTS[0]], SEARCH)
 
 
 def _read_marian(folder: Path) -> None:
@@ -299,10 +302,10 @@ MODELS = [
         binary_files,
         slow=8,
     ),
-    _ctranslate2("ctranslate2/float32/conversion.json", json_files, 40),
-    _ctranslate2("ctranslate2/float32/config.json", json_files, 40),
-    _ctranslate2("ctranslate2/float32/shared_vocabulary.json", json_files, 40),
-    _ctranslate2("ctranslate2/float32/model.bin", binary_files, 40),
+    _ctranslate2("conversion/checksums.json", json_files, 40),
+    _ctranslate2("conversion/config.json", json_files, 40),
+    _ctranslate2("conversion/shared_vocabulary.json", json_files, 40),
+    _ctranslate2("conversion/model.bin", binary_files, 40),
     _checkpoint(f"{CHECKPOINT}/trainer_state.json", json_files, 4),
     _checkpoint(f"{CHECKPOINT}/weights.safetensors", safetensors_files, 4),
     _checkpoint(f"{CHECKPOINT}/optimizer.safetensors", safetensors_files, 4),

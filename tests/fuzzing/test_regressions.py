@@ -61,7 +61,7 @@ def zip_names(*names: str) -> bytes:
         ("bulk: settings", DEEP, "accepted"),
         ("CTranslate2: config.json", b'{"decoder_start_token": null}', "accepted"),
         ("CTranslate2: shared_vocabulary.json", b"\xff", "accepted"),
-        ("CTranslate2: conversion.json", DEEP, "accepted"),
+        ("CTranslate2: checksums.json", DEEP, "accepted"),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else ascii(value)[:30],
 )

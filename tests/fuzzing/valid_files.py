@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 import heedful
-from heedful.convert.ctranslate2.cache import get_conversion
+from heedful.convert.ctranslate2 import cache as conversion_cache
 from heedful.convert.marian.exporter import export_marian
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
@@ -135,7 +135,8 @@ def _model() -> Path:
 def _converted_model() -> Path:
     folder = _temporary_folder() / "converted"
     new_model_folder().save(folder)
-    get_conversion(folder, ModelFolder.open(folder), "float32")
+    with conversion_cache.open_conversion(folder, ModelFolder.open(folder), "float32") as (conversion, _):
+        shutil.copytree(conversion, folder / "conversion")
     return folder
 
 
@@ -167,7 +168,7 @@ def write_model_folder(folder: Path) -> None:
 
 
 def write_ctranslate2_folder(folder: Path) -> None:
-    """A model folder with a cached CTranslate2 conversion."""
+    """A model folder, and beside its files a conversion like those in the cache."""
     shutil.copytree(_converted_model(), folder, dirs_exist_ok=True)
 
 

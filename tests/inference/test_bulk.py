@@ -91,7 +91,7 @@ class InterruptingReporter(Reporter):
 @pytest.mark.parametrize("file_name", ["config.json", "tokenizer.json", "weights.safetensors"])
 def test_translate_changed_model_starts_over(quick_model: Path, tmp_path: Path, file_name: str) -> None:
     model, source = tmp_path / "model", tmp_path / "in.txt"
-    shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training", "ctranslate2"))
+    shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training"))
     source.write_bytes(b"I am.\n" * (2 * BATCH_LINES) + b"\xff\n")
     options = TranslateOptions(
         models=(model,),

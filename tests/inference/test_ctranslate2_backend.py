@@ -135,7 +135,7 @@ def test_ctranslate2_sampling_uses_pytorch(pytorch: Translator, ctranslate2: Tra
 def test_load_auto_selects_int8(quick_model: Path) -> None:
     engine = load(quick_model)
     assert engine.name == "CTranslate2 int8"
-    assert (quick_model / "ctranslate2" / "int8" / "model.bin").exists()
+    assert not (quick_model / "ctranslate2").exists()
     with pytest.raises(HeedfulError, match="unknown engine 'quick'"):
         load(quick_model, engine="quick")  # type: ignore[arg-type]
 

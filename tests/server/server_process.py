@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +25,7 @@ from heedful.server.batching import Batcher
 from heedful.server.config import ServerConfig
 from heedful.server.model_registry import ModelRegistry, ServedDirection, ServedLanguageModel, load_registry
 from heedful.server.state import ServerState
+from tests.processes import command_without
 
 SECONDS = 120
 """How long to wait for a server; on an idle machine everything takes a few seconds."""
@@ -174,9 +174,9 @@ def serve_folders(*folders: Path) -> Iterator[str]:
 class ServeProcess:
     """``heedful serve`` with a real model."""
 
-    def __init__(self, *args: str | Path) -> None:
+    def __init__(self, *args: str | Path, missing: Sequence[str] = ()) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "heedful", "serve", *map(str, args)],
+            [*command_without(*missing), "serve", *map(str, args)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -227,9 +227,10 @@ def is_ready(address: str) -> bool:
 
 
 @contextmanager
-def serve_process(*args: str | Path) -> Iterator[ServeProcess]:
-    """Start a real server on a free port."""
-    process = ServeProcess(*args, "--port", "0", "--set", f"server.request_timeout_seconds={10 * SECONDS}")
+def serve_process(*args: str | Path, missing: Sequence[str] = ()) -> Iterator[ServeProcess]:
+    """Start a real server on a free port; packages in ``missing`` cannot be imported."""
+    timeout = f"server.request_timeout_seconds={10 * SECONDS}"
+    process = ServeProcess(*args, "--port", "0", "--set", timeout, missing=missing)
     try:
         yield process
     finally:

@@ -1,7 +1,6 @@
 """Codes, detection and names of languages."""
 
-import builtins
-from typing import Any
+import sys
 
 import pytest
 
@@ -66,15 +65,8 @@ def test_detect_languages_unknown_candidates_have_zero_confidence() -> None:
 
 
 def test_detect_languages_missing_library_raises_with_hint(monkeypatch: pytest.MonkeyPatch) -> None:
-    original_import = builtins.__import__
-
-    def import_without_detector(name: str, *args: Any, **options: Any) -> Any:
-        if name.startswith("py3langid"):
-            raise ImportError(name)
-        return original_import(name, *args, **options)
-
     languages._load_identifier.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", import_without_detector)
+    monkeypatch.setitem(sys.modules, "py3langid", None)
     with pytest.raises(HeedfulError) as caught:
         detect_languages("hello")
     assert caught.value.hint == "pip install 'heedful[serve]'"

@@ -195,3 +195,21 @@ def test_first_trace_is_requested_once(page: Page, address: str) -> None:
     expect(page.locator(".map-head").first).to_be_visible()
     assert len(trace_requests) == 1
     assert TIRED.split()[1] in (page.locator("textarea").input_value())
+
+
+def test_server_without_pytorch_translates_and_names_extra(page: Page, demo_model: Path) -> None:
+    page.expects_errors = True  # type: ignore[attr-defined]  # the browser logs the 501
+    with serve_process(demo_model, missing=("torch", "matplotlib")) as process:
+        page.goto(process.address)
+        expect(page.locator(".workbench .legend")).to_have_text(
+            "Inspecting a model needs torch (pip install 'heedful[train]')."
+        )
+        page.get_by_label("Text", exact=True).fill(TIRED)
+        page.get_by_role("button", name="Translate").click()
+        expect(page.locator(".workbench .result")).to_contain_text("fatigué")
+        expect(page.get_by_label("Languages")).to_have_text("en → fr")
+        expect(page.locator("header")).to_have_text("Heedful")
+        expect(page.get_by_role("alert")).to_be_hidden()
+        page.get_by_label("Text", exact=True).fill("x " * 5_000)
+        page.get_by_role("button", name="Translate").click()
+        expect(page.locator(".workbench .result")).not_to_contain_text("fatigué")

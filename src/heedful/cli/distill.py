@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.options import DeviceOption, EngineOption, QuietOption, SettingsOption, print_lines
+from heedful.errors import check_extras
 
 
 def average(
@@ -30,6 +31,7 @@ def average(
     heedful average my-model --last 5 -o averaged -v validation.tsv
     heedful average first-model second-model -o averaged
     """
+    check_extras("averaging", "train")
     from heedful.progress import Reporter
     from heedful.workflows.average_checkpoints import AverageOptions, average_checkpoints
 
@@ -67,6 +69,7 @@ def distill(
     heedful distill my-model pairs.tsv -o student --time 1h
     heedful distill first-model second-model pairs.tsv -o student --real-fraction 0.5
     """
+    check_extras("distillation", "train")
     from heedful.progress import Reporter
     from heedful.training.config import build_run_settings
     from heedful.workflows.distill import DistillOptions, distill_model

@@ -19,7 +19,7 @@ from heedful.cli.options import (
     parse_languages,
     print_lines,
 )
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 
 
 def evaluate(
@@ -47,7 +47,7 @@ def evaluate(
     For a language model (`train --task`), give plain text: the report shows how well the model predicts it.
     """
     from heedful.config import drop_unset
-    from heedful.inference.text_generation import is_language_model
+    from heedful.inference.loading import is_language_model
     from heedful.progress import Reporter
     from heedful.workflows.evaluate import EvaluateOptions, evaluate_language_model, evaluate_model
 
@@ -97,6 +97,7 @@ def compare(
     quiet: QuietOption = False,
 ) -> None:
     """Train several recipes on the same pairs with the same budget; write a table and curves."""
+    check_extras("compare", "figures", "train")
     from heedful.progress import Reporter
     from heedful.workflows.compare import CompareOptions, compare_recipes
 

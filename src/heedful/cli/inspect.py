@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from heedful.cli.options import DeviceOption, ModelArgument, QuietOption, TargetLanguageOption, print_lines
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.progress import Reporter
 
 InspectOutputOption = Annotated[
@@ -87,6 +87,7 @@ def explain(
             raise HeedfulError("nothing to explain", hint="give a topic or a model folder first")
         print(context.get_help())
         return
+    check_extras("explain", *(("figures",) if figure else ()), "train")
     from heedful.interpret.explain import ExplainOptions, explain_subject
 
     explain_options = ExplainOptions(
@@ -165,6 +166,8 @@ def inspect(
         "--grammar": grammar,
     }
     _check_task(requested, options)
+    draws_figures = sentence is not None and output is not None and output.suffix.lower() not in FILE_SUFFIXES
+    check_extras("inspect", *(("figures",) if draws_figures else ()), "train")
     report, language = Reporter(quiet=quiet), target_language or ""
     if alignments:
         from heedful.interpret.alignment import align_files

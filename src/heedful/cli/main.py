@@ -19,10 +19,10 @@ from heedful.cli.distill import average, distill
 from heedful.cli.evaluate import compare, evaluate
 from heedful.cli.inspect import explain, inspect
 from heedful.cli.options import QuietOption, print_lines
-from heedful.cli.serve import find_missing_package, serve
+from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import fill, generate, translate
-from heedful.errors import HeedfulError, StoppedError
+from heedful.errors import HeedfulError, StoppedError, check_extras, has_extra
 from heedful.version import __version__
 
 app = typer.Typer(
@@ -55,11 +55,12 @@ def demo(
     quiet: QuietOption = False,
 ) -> None:
     """Train on the built-in English-French corpus in about a minute, translate, and inspect the model."""
+    check_extras("the demo", "train")
     from heedful.progress import Reporter
     from heedful.workflows.demo import demo_model_path, run_demo
 
     print_lines(run_demo(folder, retrain=retrain, guided=guided_attention, report=Reporter(quiet=quiet)))
-    if page and sys.stdin.isatty() and sys.stdout.isatty() and not find_missing_package():
+    if page and sys.stdin.isatty() and sys.stdout.isatty() and has_extra("serve"):
         print(flush=True)
         serve([str(demo_model_path(folder, guided_attention))], port=0, open_page=True, quiet=quiet)
 

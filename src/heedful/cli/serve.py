@@ -1,6 +1,5 @@
 """``heedful serve``: serve models over HTTP until SIGTERM or Ctrl-C; accepted requests are finished first."""
 
-import importlib.util
 import logging
 import os
 import socket
@@ -13,15 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.options import DeviceOption, EngineOption, QuietOption, SettingsOption
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras, has_extra
 
 if TYPE_CHECKING:
     from heedful.inference.translator import Translator
     from heedful.model_folder import ModelFolder
     from heedful.server.config import ServerConfig
-
-REQUIRED_PACKAGES = ("fastapi", "prometheus_client", "python_multipart", "py3langid", "uvicorn")
-"""Installed by the extra ``serve``."""
 
 
 def serve(
@@ -61,8 +57,7 @@ def serve(
         if not keys:
             raise HeedfulError(f"{key_file} has no API key", hint="write one key per line, or omit --api-key-file")
         config = config.model_copy(update={"api_keys": (*config.api_keys, *keys)})
-    if package := find_missing_package():
-        raise HeedfulError(f"serving needs the package {package}", hint="pip install 'heedful[serve]'")
+    check_extras("serving", "serve")
     from heedful.server.app import run_server
     from heedful.server.model_registry import load_registry
 
@@ -73,7 +68,7 @@ def serve(
 
 
 def _load_model(folder: Path, engine: str, device: str, workers: int) -> "Translator | ModelFolder":
-    """A model with its weights in memory, so that the page can inspect it even if the folder changes."""
+    """A model; with PyTorch its weights are in memory, so that the page can inspect it even if the folder changes."""
     from heedful.inference.loading import load, load_language_model, parse_engine_name
 
     engine_name = parse_engine_name(engine)
@@ -85,7 +80,8 @@ def _load_model(folder: Path, engine: str, device: str, workers: int) -> "Transl
             )
         return language_model
     translator = load(folder, device=device, engine=engine_name, workers=workers)
-    translator.model_folder = translator.model_folder.load_weights()
+    if has_extra("train"):
+        translator.model_folder = translator.model_folder.load_weights()
     return translator
 
 
@@ -95,11 +91,6 @@ def open_in_browser(address: str) -> None:
     if desktop:  # a text browser could take over the terminal
         # In a thread: some browsers block their caller until they are closed.
         threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
-
-
-def find_missing_package() -> str:
-    """The first package of the extra ``serve`` that is not installed, or an empty string."""
-    return next((package for package in REQUIRED_PACKAGES if importlib.util.find_spec(package) is None), "")
 
 
 def _bind_socket(config: "ServerConfig") -> socket.socket:

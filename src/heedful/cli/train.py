@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heedful.cli.options import GlossaryOption, QuietOption, SettingsOption, parse_languages, print_lines
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 
 if TYPE_CHECKING:
     from heedful.data.corpus import CorpusSource
@@ -97,6 +97,7 @@ def train(
     heedful train pairs.tsv -o my-model
     heedful train --from my-model new.tsv --mix pairs.tsv:0.5 -o finetuned
     """
+    check_extras("training", "train")
     from heedful.progress import Reporter
     from heedful.training.config import TASKS, build_run_settings
     from heedful.workflows import train as workflow

@@ -16,7 +16,7 @@ from heedful.cli.options import (
     TargetLanguageOption,
     print_lines,
 )
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 
 InputOption = Annotated[
     list[Path] | None, typer.Option("--input", "-i", help="A text file, one text per line, or a PO, TMX or XLIFF file.")
@@ -158,6 +158,7 @@ def generate(
     device: DeviceOption = "auto",
 ) -> None:
     """Generate text from a prompt (with a model of `train --task causal_lm`)."""
+    check_extras("a language model", "train")
     from heedful.config import drop_unset
     from heedful.devices import select_device
     from heedful.inference.text_generation import generate_text, make_sampling_config
@@ -175,6 +176,7 @@ def fill(
     device: DeviceOption = "auto",
 ) -> None:
     """Predict the tokens of blanks in a text (with a model of `train --task masked_lm`)."""
+    check_extras("a language model", "train")
     from heedful.devices import select_device
     from heedful.inference.text_generation import fill_blanks
     from heedful.model_folder import ModelFolder

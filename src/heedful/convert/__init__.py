@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.files import atomic_create, check_not_exists
 from heedful.model_folder import ModelFolder
 from heedful.progress import Reporter, format_count
@@ -85,6 +85,8 @@ def export_model(options: ExportOptions, report: Reporter) -> Iterator[str]:
                 f"--{option} is not supported by {options.format}",
                 hint=f"remove it; it is for {' and '.join(supporting)}",
             )
+    extras = ("onnx", "train") if options.format == "onnx" else ("train",)
+    check_extras(f"export to {options.format}", *extras)
     check_not_exists(options.output)
     model_folder = ModelFolder.open(options.model)
     model_folder.check_translates()
@@ -105,6 +107,7 @@ def import_model(
     path: Path, output: Path, languages: tuple[str, str] | None, *, allow_bin: bool = False
 ) -> Iterator[str]:
     """Convert a MarianMT model to a model folder; yields lines to print."""
+    check_extras("import", "marian", "train")
     from heedful.convert.marian.importer import import_marian
 
     check_not_exists(output)

@@ -5,7 +5,6 @@ a wrong export. Torch-free.
 """
 
 from collections.abc import Mapping
-from importlib.util import find_spec
 from itertools import islice
 
 from heedful.errors import HeedfulError
@@ -99,13 +98,9 @@ def ctranslate2_incompatibility(config: ModelConfig) -> str:
 
 
 def check_ctranslate2(config: ModelConfig) -> None:
-    """Raise an error if CTranslate2 cannot run a model, or is not installed."""
+    """Raise an error if CTranslate2 cannot run a model."""
     if reason := ctranslate2_incompatibility(config):
         raise incompatibility_error("a CTranslate2 model", reason, config, CTRANSLATE2_VALUES)
-    if find_spec("ctranslate2") is None:
-        raise HeedfulError(
-            "CTranslate2 is not installed", hint="pip install 'heedful[ctranslate2]', or use --engine pytorch"
-        )
 
 
 # ---- Sample sentences, made of the model's own subwords, so that they exist for any language

@@ -8,7 +8,6 @@ import copy
 import logging
 import warnings
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ from heedful.convert.compatibility import (
     sample_sentences,
     sample_texts,
 )
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.files import write_bytes, write_json, write_text
 from heedful.model_folder import ModelFolder, ModelFolderConfig
 from heedful.models.base import pad_with_end
@@ -126,8 +125,6 @@ def _generation_settings(config: ModelFolderConfig) -> dict[str, Any]:
 TOLERANCE = 1e-4
 """Maximum difference of log-probabilities."""
 
-REQUIRED_PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-
 SUPPORTED_VALUES: SupportedValues = {
     **dict.fromkeys((*SHAPE_SETTINGS, "residuals", "norm_placement", "norm", "activation")),
     "architecture": ("transformer",),
@@ -141,8 +138,7 @@ def export_onnx(model_folder: ModelFolder, folder: Path) -> list[str]:
     """Write and verify the export; return messages for the user."""
     if reason := find_incompatibility("ONNX export", model_folder.config.model, SUPPORTED_VALUES):
         raise incompatibility_error("an ONNX model", reason, model_folder.config.model, SUPPORTED_VALUES)
-    if missing := [name for name in REQUIRED_PACKAGES if find_spec(name) is None]:
-        raise HeedfulError(f"ONNX export needs {' and '.join(missing)}", hint="pip install 'heedful[onnx]'")
+    check_extras("ONNX export", "onnx")
     folder.mkdir(parents=True)
     write_graphs(model_folder, folder)
     difference = max_difference(model_folder, folder)

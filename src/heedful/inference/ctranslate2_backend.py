@@ -1,7 +1,7 @@
 """The CTranslate2 backend: the same model, several times as fast on a CPU.
 
 Tokens are passed as the digits of their ids. Sampling stays in PyTorch, where a seed makes it reproducible,
-and so do inputs longer than the position table; until then PyTorch is not imported.
+and so do constraints and inputs longer than the position table; until then PyTorch is not imported.
 """
 
 import math
@@ -9,16 +9,19 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from heedful.convert.compatibility import MAX_SINUSOIDAL_POSITIONS
+from heedful.errors import check_extras
 from heedful.generation.config import GenerationConfig
 from heedful.generation.decoder_protocol import Hypothesis, new_hypothesis
 from heedful.inference.translation import SearchInput
 from heedful.model_folder import ModelFolder
+from heedful.models.config import too_long_error
 from heedful.tokenization.dependency_trees import SentenceIds
 from heedful.tokenization.special_tokens import END
 
@@ -58,10 +61,14 @@ class CTranslate2Backend:
 
     @cached_property
     def _pytorch(self) -> "PyTorchBackend":
-        """PyTorch, for what CTranslate2 does not support."""
         from heedful.inference.pytorch_backend import PyTorchBackend
 
         return PyTorchBackend(self.model_folder)
+
+    def _get_pytorch(self, purpose: str) -> "PyTorchBackend":
+        """PyTorch, for what CTranslate2 does not support; an error if it is not installed."""
+        check_extras(purpose, "train")
+        return self._pytorch
 
     def search(
         self, inputs: Sequence[SearchInput], config: GenerationConfig, *, with_attention: bool = False
@@ -69,17 +76,29 @@ class CTranslate2Backend:
         """The hypotheses of each input, best first."""
         return _dispatch(
             inputs,
-            [self._can_search(search_input, config) for search_input in inputs],
+            [self._find_unsupported(search_input, config) for search_input in inputs],
             lambda supported: self._search_ctranslate2(supported, config, with_attention),
-            lambda others: self._pytorch.search(others, config, with_attention=with_attention),
+            lambda others, purpose: self._get_pytorch(purpose).search(others, config, with_attention=with_attention),
         )
 
-    def _can_search(self, search_input: SearchInput, config: GenerationConfig) -> bool:
-        max_length = max(len(search_input.ids) + 1, self._max_output_length(search_input, config))
-        # float32 promises PyTorch's results, so it excludes a stopping rule that is only approximated.
-        same_stopping_rule = config.early_stopping or config.beam_size == 1 or self.precision != "float32"
-        fits = max_length <= self.max_positions and not search_input.constraints
-        return config.method != "sample" and fits and same_stopping_rule
+    def _find_unsupported(self, search_input: SearchInput, config: GenerationConfig) -> str:
+        """What CTranslate2 does not support in this search; empty if it supports all."""
+        if config.method == "sample":
+            return "sampling"
+        if search_input.constraints:
+            return "constrained search"
+        if not config.early_stopping and config.beam_size > 1 and self.precision == "float32":
+            # float32 promises PyTorch's results, so it excludes a stopping rule that is only approximated.
+            return "beam search without early_stopping at float32"
+        return self._find_too_long(len(search_input.ids) + 1, self._max_output_length(search_input, config))
+
+    def _find_too_long(self, *lengths: int) -> str:
+        """Of what PyTorch can read: for more learned positions than there are, an error is raised."""
+        if max(lengths) <= self.max_positions:
+            return ""
+        if self.max_length is not None:
+            raise too_long_error(max(lengths), self.max_length)
+        return f"a sentence of more than {self.max_positions:,} tokens"
 
     def _search_ctranslate2(
         self, inputs: Sequence[SearchInput], config: GenerationConfig, details: bool
@@ -97,10 +116,11 @@ class CTranslate2Backend:
         n_best_lists = self._rescore(inputs, n_best_lists, config, details)
         n_best_lists = [n_best[: config.n_best] for n_best in n_best_lists]
         if details and config.beam_size > 1:  # CTranslate2 mixes up the attention of beams
-            n_best_lists = [
-                [self._pytorch.add_attention(search_input.ids, hypothesis) for hypothesis in n_best]
-                for search_input, n_best in zip(inputs, n_best_lists, strict=True)
+            sources = [
+                search_input.ids for search_input, n_best in zip(inputs, n_best_lists, strict=True) for _ in n_best
             ]
+            hypotheses = iter(self._add_attention(sources, [item for n_best in n_best_lists for item in n_best]))
+            n_best_lists = [list(islice(hypotheses, len(n_best))) for n_best in n_best_lists]
         return n_best_lists
 
     def _translate_batches(
@@ -193,9 +213,9 @@ class CTranslate2Backend:
         pairs = list(zip(sources, targets, strict=True))
         return _dispatch(
             pairs,
-            [max(map(len, pair)) + 1 <= self.max_positions for pair in pairs],
+            [self._find_too_long(len(source) + 1, len(target) + 1) for source, target in pairs],
             self._score_ctranslate2,
-            lambda others: self._pytorch.score(*map(list, zip(*others, strict=True))),
+            lambda others, purpose: self._get_pytorch(purpose).score(*map(list, zip(*others, strict=True))),
         )
 
     def _score_ctranslate2(self, pairs: Sequence[tuple[SentenceIds, list[int]]]) -> list[list[float]]:
@@ -210,7 +230,30 @@ class CTranslate2Backend:
 
     def add_attention(self, source_ids: SentenceIds, hypothesis: Hypothesis) -> Hypothesis:
         """The hypothesis with its attention to the source, for word alignment."""
-        return self._pytorch.add_attention(source_ids, hypothesis)
+        if purpose := self._find_too_long(len(source_ids) + 1, len(hypothesis.tokens) + 1):
+            return self._get_pytorch(purpose).add_attention(source_ids, hypothesis)
+        return self._add_attention([source_ids], [hypothesis])[0]
+
+    def _add_attention(self, sources: Sequence[SentenceIds], hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+        """The hypotheses with the attention of the alignment layer, by forced decoding."""
+        if not hypotheses:
+            return []
+        results = self.translator.translate_batch(
+            [_to_tokens([*source, END]) for source in sources],
+            [_to_tokens(hypothesis.tokens) or None for hypothesis in hypotheses],
+            beam_size=1,
+            max_input_length=0,
+            max_decoding_length=max(1, *(len(hypothesis.tokens) for hypothesis in hypotheses)),
+            min_decoding_length=0,
+            max_batch_size=MAX_BATCH_TOKENS,
+            batch_type="tokens",
+            return_attention=True,
+            return_end_token=True,
+        )
+        return [
+            replace(hypothesis, attention=_to_weights(result.attention[0], len(hypothesis.tokens)))
+            for hypothesis, result in zip(hypotheses, results, strict=True)
+        ]
 
     def next_token_probabilities(self, source_ids: SentenceIds, prefix: list[int]) -> "Tensor":
         """Distributions after the prefix, see ``generation.search.next_token_probabilities``."""
@@ -219,8 +262,8 @@ class CTranslate2Backend:
     def stream(self, source_ids: SentenceIds, prefix: list[int], config: GenerationConfig) -> Iterator[int]:
         """Tokens as they are generated, greedily or by sampling; the prefix comes first."""
         search_input = SearchInput(source_ids, prefix)
-        if not self._can_search(search_input, config):
-            yield from self._pytorch.stream(source_ids, prefix, config)
+        if purpose := self._find_unsupported(search_input, config.model_copy(update={"beam_size": 1})):
+            yield from self._get_pytorch(purpose).stream(source_ids, prefix, config)
             return
         steps = self.translator.generate_tokens(
             _to_tokens([*source_ids, END]),
@@ -234,15 +277,19 @@ class CTranslate2Backend:
 
 def _dispatch(
     inputs: Sequence[InputT],
-    supported: Sequence[bool],
+    unsupported: Sequence[str],
     run_supported: Callable[[list[InputT]], list[ResultT]],
-    run_others: Callable[[list[InputT]], list[ResultT]],
+    run_others: Callable[[list[InputT], str], list[ResultT]],
 ) -> list[ResultT]:
-    """Results in the order of the inputs, from the backend that supports each."""
+    """Results in the order of the inputs, from the backend that supports each.
+
+    ``unsupported`` says for each input what CTranslate2 does not support in it, or is empty.
+    """
     results: dict[int, ResultT] = {}
-    for flag, run in ((False, run_others), (True, run_supported)):
-        if indices := [i for i, is_supported in enumerate(supported) if is_supported == flag]:
-            results |= zip(indices, run([inputs[i] for i in indices]), strict=True)
+    if others := [i for i, purpose in enumerate(unsupported) if purpose]:
+        results |= zip(others, run_others([inputs[i] for i in others], unsupported[others[0]]), strict=True)
+    if supported := [i for i, purpose in enumerate(unsupported) if not purpose]:
+        results |= zip(supported, run_supported([inputs[i] for i in supported]), strict=True)
     return [results[i] for i in range(len(inputs))]
 
 
@@ -276,5 +323,10 @@ def _to_hypothesis(
     tokens = tuple(truncated[:-1] if complete else truncated)
     steps = max(len(truncated), 1)
     total = float(score) * (steps**config.length_penalty) if len(truncated) == len(ids) else math.nan
-    weights = None if attention is None else np.asarray(attention, dtype=np.float32)[: len(tokens)]
+    weights = None if attention is None else _to_weights(attention, len(tokens))
     return Hypothesis(tokens, (), total / config.penalty(steps), complete, total, weights)
+
+
+def _to_weights(attention: Any, length: int) -> np.ndarray:
+    """The attention of the first ``length`` tokens: (length, source length)."""
+    return np.asarray(attention, dtype=np.float32)[:length]

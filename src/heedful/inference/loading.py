@@ -1,17 +1,14 @@
 """Load a model folder with the backend that suits it. PyTorch is imported only if that backend needs it."""
 
-import os
-import shutil
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
 from heedful.convert.compatibility import ctranslate2_incompatibility
-from heedful.convert.ctranslate2.cache import Precision, find_conversion, get_conversion
+from heedful.convert.ctranslate2.cache import Precision, open_conversion
 from heedful.devices import available_cores
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras, has_extra
 from heedful.inference.ctranslate2_backend import CTranslate2Backend
 from heedful.inference.translator import Translator
 from heedful.model_folder import ModelFolder
@@ -54,38 +51,22 @@ def load(
     folder = Path(folder)
     model_folder = ModelFolder.open(folder, torch_device)
     model_folder.check_translates()
-    precision: Precision = "float32" if engine in ("exact", "ctranslate2") else "int8"
-    conversion, reason = None, ""
-    if engine != "pytorch" and torch_device == "cpu" and find_spec("ctranslate2"):
-        conversion = find_conversion(folder, precision)
-    if conversion is None and engine in ("auto", "exact"):
-        reason = _pytorch_reason(folder, model_folder, torch_device)
+    reason = ""
+    if engine in ("auto", "exact"):
+        on_gpu = f"the model is on {torch_device}" if torch_device != "cpu" else ""
+        reason = on_gpu or ctranslate2_incompatibility(model_folder.config.model)
     if engine == "pytorch" or reason:
+        check_extras(f"this model ({reason})" if reason else "the engine pytorch", "train")
         translator = Translator.with_pytorch(model_folder)
         translator.name += f" ({reason})" if reason else ""
         return translator
     if torch_device != "cpu":
         raise HeedfulError(f"the engine {engine} does not run on {torch_device}", hint="use --device cpu")
-    conversion = conversion or get_conversion(folder, model_folder, precision)
+    precision: Precision = "float32" if engine in ("exact", "ctranslate2") else "int8"
     workers = workers or max(1, available_cores())
-    try:
+    with open_conversion(folder, model_folder, precision) as (conversion, problem):
         backend = CTranslate2Backend(model_folder, conversion, precision=precision, workers=workers)
-    except RuntimeError:  # a corrupt conversion (power failure, full disk)
-        shutil.rmtree(conversion, ignore_errors=True)
-        conversion = get_conversion(folder, model_folder, precision)
-        backend = CTranslate2Backend(model_folder, conversion, precision=precision, workers=workers)
-    return Translator(backend)
-
-
-def _pytorch_reason(folder: Path, model_folder: ModelFolder, device: str) -> str:
-    """Why PyTorch is used instead of a new CTranslate2 conversion; empty if it is not."""
-    if device != "cpu":
-        return f"the model is on {device}"
-    if find_spec("ctranslate2") is None:
-        return "CTranslate2 is not installed"
-    if not os.access(folder, os.W_OK):
-        return "the model folder is read-only"
-    return ctranslate2_incompatibility(model_folder.config.model)
+    return Translator(backend, f"{backend.name} (not cached: {problem})" if problem else "")
 
 
 def parse_engine_name(name: str) -> EngineName:
@@ -104,6 +85,7 @@ def _load_ensemble(
         raise HeedfulError(
             f"the engine {engine} does not support ensembles", hint="omit --engine, or use --engine pytorch"
         )
+    check_extras("an ensemble", "train")
     from heedful.inference.pytorch_backend import EnsembleBackend
 
     model_folders = [ModelFolder.open(folder, torch_device) for folder in folders]
@@ -112,19 +94,27 @@ def _load_ensemble(
     return Translator(EnsembleBackend(model_folders, mean, folders))
 
 
+def is_language_model(model: Path) -> bool:
+    """Whether a model folder holds a language model."""
+    return ModelFolder.open(model).config.model.architecture in LANGUAGE_MODEL_ARCHITECTURES
+
+
 def load_language_model(folder: str | Path, device: str = "auto") -> ModelFolder | None:
     """The model in ``folder`` with its weights if it is a language model; None if it translates."""
     model_folder = ModelFolder.open(folder, _resolve_device(device))
-    is_language_model = model_folder.config.model.architecture in LANGUAGE_MODEL_ARCHITECTURES
-    return model_folder.load_weights() if is_language_model else None
+    if model_folder.config.model.architecture not in LANGUAGE_MODEL_ARCHITECTURES:
+        return None
+    check_extras("a language model", "train")
+    return model_folder.load_weights()
 
 
 def _resolve_device(device: str) -> str:
     """The device to compute on; importing PyTorch takes a second, so only where a GPU is possible."""
     # Only Linux shows without PyTorch that there is no GPU.
     has_no_gpu = sys.platform == "linux" and not any(Path(path).exists() for path in GPU_DRIVERS)
-    if device == "cpu" or (device == "auto" and has_no_gpu):
+    if device == "cpu" or (device == "auto" and (has_no_gpu or not has_extra("train"))):
         return "cpu"
+    check_extras(f"--device {device}", "train")
     from heedful.devices import select_device
 
     torch_device = select_device(device)

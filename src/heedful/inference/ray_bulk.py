@@ -16,14 +16,13 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from heedful.data.formats.lines import STANDARD_INPUT
 from heedful.data.reader import check_readable
-from heedful.errors import HeedfulError, StoppedError
+from heedful.errors import HeedfulError, StoppedError, check_extras
 from heedful.files import atomic_write, check_writable, is_gzip, lock_folder, read_json, write_json
 from heedful.inference.bulk import LineStatistics, TranslateOptions, check_options, load_translator, resolve_output
 from heedful.inference.bulk_shards import (
@@ -70,8 +69,7 @@ _LOCAL_ENVIRONMENT = {
 
 def translate_with_ray(options: TranslateOptions, inputs: Sequence[Path], report: Reporter) -> None:
     """Translate the files of ``list_input_files`` in shards, into one file or a folder of shards."""
-    if find_spec("ray") is None:
-        raise HeedfulError("--ray needs ray", hint="pip install 'heedful[ray]'")
+    check_extras("--ray", "ray")
     output, folder = _resolve_bulk_output(options, inputs)
     task, gpus_per_worker = _make_task(options, inputs, folder, report)
     folder.mkdir(exist_ok=True)

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import NamedTuple
 
 from heedful.data.glossary import Glossary, Term, find_missing_terms
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, has_extra
 from heedful.generation.config import GenerationConfig
 from heedful.generation.constraints import Constraint, SameWord
 from heedful.generation.decoder_protocol import Hypothesis, new_hypothesis
@@ -57,7 +57,10 @@ class TermSearch:
         if config.glossary_mode == "constrained" and config.method == "sample":
             raise HeedfulError("sampling does not support constraints", hint="use glossary mode split")
         self.uses_inline_terms = supports_inline and config.glossary_mode in ("auto", "inline")
-        self.uses_constraints = config.method == "beam" and config.glossary_mode != "split"
+        constrained = config.glossary_mode == "constrained" or (
+            config.glossary_mode != "split" and has_extra("train")  # else the first possible mode is split
+        )
+        self.uses_constraints = config.method == "beam" and constrained
 
     def search(
         self, segments: Sequence[str], inputs: Sequence[SearchInput]

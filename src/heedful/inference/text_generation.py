@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from heedful.generation.config import GenerationConfig
 from heedful.generation.search import search
 from heedful.model_folder import ModelFolder
 from heedful.models.base import Model
-from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES
 from heedful.models.language_models import CausalLM, MaskedLM
 from heedful.tokenization.normalization import METASPACE, clean_sentence
 from heedful.tokenization.special_tokens import END, MASK, UNK
@@ -132,8 +130,3 @@ def encode_blanks(model_folder: ModelFolder, text: str) -> list[int]:
             result.append(MASK)
             emitted.add(blank)
     return result
-
-
-def is_language_model(model: Path) -> bool:
-    """Whether a model folder holds a language model."""
-    return ModelFolder.open(model).config.model.architecture in LANGUAGE_MODEL_ARCHITECTURES

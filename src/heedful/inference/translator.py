@@ -8,7 +8,7 @@ from typing import Self
 
 from heedful.data.glossary import Glossary
 from heedful.data.word_alignment import WordLink, align_words
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.generation.config import GenerationConfig
 from heedful.generation.decoder_protocol import Hypothesis, new_hypothesis
 from heedful.inference.translation import (
@@ -38,6 +38,7 @@ class Translator:
     @classmethod
     def with_pytorch(cls, model_folder: ModelFolder) -> Self:
         """A translator that runs in PyTorch, on the device of the weights."""
+        check_extras("PyTorch's engine", "train")
         from heedful.inference.pytorch_backend import PyTorchBackend
 
         return cls(PyTorchBackend(model_folder))
@@ -160,6 +161,7 @@ class Translator:
         For one sentence; empty for a text without words. After a prefix that ends with a space a new word
         starts, or the sentence ends. If it ends inside a word, a token may complete the word.
         """
+        check_extras("a list of alternatives", "train")
         from heedful.generation.search import top_next_tokens
 
         if count < 1:

@@ -5,6 +5,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from heedful.config import Config
+from heedful.errors import HeedfulError
 
 RELATIVE_POSITIONS = ("relative", "rotary", "alibi", "relative-dependency")
 """Positions within self-attention, not added to embeddings."""
@@ -173,3 +174,11 @@ class ModelConfig(ArchitectureConfig):
                 f"{self.target_vocab_size}"
             )
         return self
+
+
+def too_long_error(length: int, max_length: int) -> HeedfulError:
+    """The error of a sentence that is longer than the learned positions of its model."""
+    return HeedfulError(
+        f"{length} tokens exceed the {max_length} learned positions of this model",
+        hint="use shorter sentences, or train with a larger model.max_length",
+    )

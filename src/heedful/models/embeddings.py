@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from heedful.errors import HeedfulError
-from heedful.models.config import SINUSOIDAL_POSITIONS, ArchitectureConfig, ModelConfig
+from heedful.models.config import SINUSOIDAL_POSITIONS, ArchitectureConfig, ModelConfig, too_long_error
 from heedful.models.sublayers import Dropout
 from heedful.tokenization.special_tokens import PAD
 
@@ -106,11 +105,7 @@ class LearnedPositions(nn.Module):
     def forward(self, length: int, offset: int = 0) -> Tensor:
         """Encodings of positions ``offset`` to ``offset + length``: (length, d_model)."""
         if offset + length > len(self.table):
-            max_length = len(self.table)
-            raise HeedfulError(
-                f"{offset + length} tokens exceed the {max_length} learned positions of this model",
-                hint="use shorter sentences, or train with a larger model.max_length",
-            )
+            raise too_long_error(offset + length, len(self.table))
         return self.table[offset : offset + length]
 
 

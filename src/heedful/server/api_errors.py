@@ -8,7 +8,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, MissingExtraError
 
 LOG = logging.getLogger("heedful.server")
 
@@ -35,6 +35,8 @@ def bad_request(message: str) -> APIError:
 
 def to_api_error(error: Exception) -> APIError:
     """Turn a translator's exception into the client's error; internal errors are logged, not shown."""
+    if isinstance(error, MissingExtraError):
+        return APIError(501, str(error))
     if isinstance(error, HeedfulError):  # such as a prefix that the model cannot generate
         return bad_request(str(error))
     LOG.error("translation failed", exc_info=error)
@@ -64,6 +66,10 @@ def add_error_handlers(app: FastAPI) -> None:
         if error.status == 500:
             LOG.error("request %s: %s", request_id, error.message)
         return error_response(error, request.url.path, request_id)
+
+    @app.exception_handler(MissingExtraError)
+    async def handle_missing_extra(request: Request, error: MissingExtraError) -> JSONResponse:
+        return error_response(to_api_error(error), request.url.path)
 
     @app.exception_handler(HTTPException)
     async def handle_http_error(request: Request, error: HTTPException) -> JSONResponse:

@@ -10,24 +10,23 @@ from functools import partial
 from types import FrameType
 from typing import Any, cast
 
-import torch
 import uvicorn
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from heedful.errors import has_extra
 from heedful.progress import Reporter
 from heedful.server.api_errors import add_error_handlers, remove_validation_schemas
 from heedful.server.config import ServerConfig
 from heedful.server.middleware import RequestMiddleware
 from heedful.server.model_registry import ModelRegistry
 from heedful.server.routes.deepl import build_deepl_router
-from heedful.server.routes.generate import build_generate_router
 from heedful.server.routes.libretranslate import build_libretranslate_router
 from heedful.server.routes.native import build_native_router
 from heedful.server.routes.ops import build_ops_router
 from heedful.server.routes.page import add_page_routes
-from heedful.server.routes.trace import build_trace_router
+from heedful.server.routes.unavailable import build_unavailable_router
 from heedful.server.state import ServerState
 from heedful.version import __version__
 
@@ -60,15 +59,16 @@ def create_app(registry: ModelRegistry, config: ServerConfig) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.server = server
-    for build_router in (
-        build_libretranslate_router,
-        build_deepl_router,
-        build_native_router,
-        build_generate_router,
-        build_trace_router,
-        build_ops_router,
-    ):
+    for build_router in (build_libretranslate_router, build_deepl_router, build_native_router, build_ops_router):
         app.include_router(build_router(server))
+    if has_extra("train"):
+        from heedful.server.routes.generate import build_generate_router
+        from heedful.server.routes.trace import build_trace_router
+
+        app.include_router(build_generate_router(server))
+        app.include_router(build_trace_router(server))
+    else:
+        app.include_router(build_unavailable_router(server))
     add_page_routes(app)
     add_error_handlers(app)
     remove_validation_schemas(app)
@@ -181,7 +181,10 @@ def run_server(
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; ``on_ready`` is called with the page's address once it can be opened."""
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    torch.set_num_threads(1)  # one worker per core: threads would only compete
+    if has_extra("train"):
+        import torch
+
+        torch.set_num_threads(1)  # one worker per core: threads would only compete
     host, port = listening_socket.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
     _report_startup(registry, config, address, report)
@@ -225,7 +228,11 @@ def _report_startup(registry: ModelRegistry, config: ServerConfig, address: str,
     for model in registry.language_models:
         report.info(f"{model.name}: {model.folder}, {TASK_DESCRIPTIONS[model.task]}, {model.engine_name}")
     report.info(f"serving on {address}; press Ctrl-C to stop")
-    report.info("open that address in a browser to translate and to inspect the model")
+    report.info(
+        "open that address in a browser to translate and to inspect the model"
+        if has_extra("train")
+        else "open that address in a browser to translate; to inspect the model: pip install 'heedful[train]'"
+    )
     if not address.startswith(("http://127.0.0.1:", "http://[::1]:")) and not config.api_keys:
         report.warning("anyone who reaches this address can use the server; require a key with --api-key-file")
 

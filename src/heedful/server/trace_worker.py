@@ -12,15 +12,16 @@ from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from heedful.errors import HeedfulError
-from heedful.interpret.trace import Trace, compute_trace
-from heedful.interpret.trace_schema import TraceRequest
 from heedful.model_folder import ModelFolder
 from heedful.server.api_errors import APIError, bad_request
 from heedful.server.model_registry import ServedModel
-from heedful.training.checkpoint import load_snapshot
+
+if TYPE_CHECKING:
+    from heedful.interpret.trace import Trace
+    from heedful.interpret.trace_schema import TraceRequest
 
 MAX_QUEUED = 16
 """Jobs that may be queued, including the running one."""
@@ -42,7 +43,7 @@ class StoredTrace:
 
     trace_id: str
     model: ServedModel
-    trace: Trace
+    trace: "Trace"
     checkpoint: int | None
     size_bytes: int
     """Of its tensors and, approximately, of its manifest: a large beam has thousands of candidates."""
@@ -70,7 +71,7 @@ class TraceWorker:
         self._snapshot: tuple[str, int, ModelFolder] | None = None  # model name, update, weights
 
     async def get_or_create(
-        self, model: ServedModel, trace_request: TraceRequest, checkpoint: int | None, deadline: float
+        self, model: ServedModel, trace_request: "TraceRequest", checkpoint: int | None, deadline: float
     ) -> StoredTrace:
         """Return the trace of a request: cached, being computed, or new."""
         cache_key = json.dumps([model.name, checkpoint, trace_request.model_dump(mode="json")], sort_keys=True)
@@ -129,9 +130,12 @@ class TraceWorker:
                 job.thread_future.cancel()  # unless it runs: then its result is cached
 
     def _create_trace(
-        self, model: ServedModel, trace_request: TraceRequest, checkpoint: int | None, cache_key: str
+        self, model: ServedModel, trace_request: "TraceRequest", checkpoint: int | None, cache_key: str
     ) -> StoredTrace:
         """In the worker: load the checkpoint, compute the trace and measure its memory."""
+        from heedful.interpret.trace import compute_trace
+        from heedful.training.checkpoint import load_snapshot
+
         model_folder = model.model_folder
         served_ids = {id(parameter) for parameter in model_folder.model.parameters()}
         if checkpoint is not None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from langcodes import Language, standardize_tag, tag_distance, tag_is_valid
 from langcodes.tag_parser import LanguageTagError
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.tokenization.normalization import has_letters
 
 LanguagePair = tuple[str, str]
@@ -240,15 +240,12 @@ def _detector_code(code: str) -> str:
 @cache
 def _load_identifier() -> Any:
     """The model of py3langid, loaded once; it is read-only, so threads can share it."""
-    try:
-        from py3langid.langid import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
-            MODEL_FILE,
-            LanguageIdentifier,
-        )
-    except ImportError:
-        raise HeedfulError(
-            "language detection needs py3langid, which is not installed", hint="pip install 'heedful[serve]'"
-        ) from None
+    check_extras("language detection", "serve")
+    from py3langid.langid import (  # type: ignore[import-untyped,import-not-found,unused-ignore]
+        MODEL_FILE,
+        LanguageIdentifier,
+    )
+
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 

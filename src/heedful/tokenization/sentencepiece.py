@@ -18,7 +18,7 @@ from typing import Any, Literal, Self
 from pydantic import model_validator
 from tokenizers import models
 
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.tokenization.normalization import METASPACE
 from heedful.tokenization.special_tokens import END, PAD, SPECIALS, UNK, split_tags
 from heedful.tokenization.tokenizer import Tokenizer, TokenizerType, Vocabulary, build_hf_tokenizer, language_tag
@@ -165,12 +165,9 @@ def _remove_spaces(marked_text: str) -> str:
 
 def load_processor(model: bytes) -> Any:
     """A SentencePiece processor with this model."""
-    try:
-        from sentencepiece import SentencePieceProcessor
-    except ImportError:
-        raise HeedfulError(
-            "this model needs SentencePiece, which is not installed", hint="pip install 'heedful[marian]'"
-        ) from None
+    check_extras("this model", "marian")
+    from sentencepiece import SentencePieceProcessor
+
     try:
         return SentencePieceProcessor(model_proto=model or b"nothing")
     except (RuntimeError, OSError, ValueError):

@@ -5,14 +5,10 @@
 
 import base64
 import gzip
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, urlencode
@@ -30,38 +26,7 @@ from heedful.interpret.trace import SavedTrace, Trace, compute_trace, save_trace
 from heedful.interpret.trace_schema import TraceRequest
 from heedful.model_folder import ModelFolder
 from heedful.progress import Reporter
-
-MEDIA_TYPES = {
-    "css": "text/css; charset=utf-8",
-    "html": "text/html; charset=utf-8",
-    "js": "text/javascript; charset=utf-8",
-    "svg": "image/svg+xml",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class PageFile:
-    """An asset of the page."""
-
-    content: bytes
-    media_type: str
-
-
-@cache
-def load_assets() -> dict[str, PageFile]:
-    """All assets of the page by name: the path within the page, such as views/map.js."""
-    page_files: dict[str, PageFile] = {}
-
-    def walk(folder: Traversable, prefix: str) -> None:
-        for item in folder.iterdir():
-            if item.is_dir():
-                walk(item, f"{prefix}{item.name}/")
-            elif (media_type := MEDIA_TYPES.get(item.name.rpartition(".")[2])) is not None:
-                page_files[prefix + item.name] = PageFile(item.read_bytes(), media_type)
-
-    walk(files("heedful.web") / "static", "")
-    return page_files
-
+from heedful.web.assets import hash_script, load_assets
 
 # ---- The URL fragment of a page; layers, heads and rows count from 1 there.
 
@@ -375,11 +340,6 @@ def render_standalone_page(packed_trace: PackedTrace, url: str = "", *, base: st
         lambda link: f"<style>\n{assets[link[1]].content.decode()}</style>",
         html,
     )
-
-
-def hash_script(text: str) -> str:
-    """The Content-Security-Policy source of an inline script."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _to_script_json(value: Any) -> str:

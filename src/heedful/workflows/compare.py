@@ -23,8 +23,6 @@ from heedful.files import read_json, write_text
 from heedful.generation.config import GenerationConfig
 from heedful.inference.loading import load
 from heedful.inference.translator import Translator
-from heedful.interpret.figures.style import save_figure
-from heedful.interpret.figures.training_curves import comparison_figure
 from heedful.models.config import DEPENDENCY_POSITIONS
 from heedful.progress import Reporter
 from heedful.tokenization.languages import LanguagePair
@@ -261,6 +259,9 @@ def compare_recipes(options: CompareOptions, report: Reporter) -> list[str]:
     text = "\n".join([format_table(results), "", *(f"- {line}" for line in (*questions, *notes, conditions))])
     write_text(options.folder / "comparison.md", text + "\n")
     runs = {name: read_metrics(metrics_path(options.folder / name)) for name in recipes}
+    from heedful.interpret.figures.style import save_figure  # distillation imports this module, but draws nothing
+    from heedful.interpret.figures.training_curves import comparison_figure
+
     save_figure(comparison_figure(runs, collect_measures(results)), options.folder / "comparison.png")
     return [text, f"table and curves: {options.folder / 'comparison.md'}, {options.folder / 'comparison.png'}"]
 

@@ -18,8 +18,7 @@ from heedful.data.reader import (
     read_pairs,
     read_plain_text,
 )
-from heedful.devices import select_device
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, check_extras
 from heedful.evaluation.metrics import corpus_scores
 from heedful.files import check_writable, write_text
 from heedful.generation.config import build_generation_config
@@ -28,8 +27,6 @@ from heedful.inference.loading import load, parse_engine_name
 from heedful.model_folder import ModelFolder
 from heedful.progress import Reporter
 from heedful.tokenization.languages import LanguagePair
-from heedful.tokenization.special_tokens import add_tags
-from heedful.training.validation import compute_loss, score_language_model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,16 +74,9 @@ def evaluate_model(options: EvaluateOptions, report: Reporter) -> list[str]:
     translations = list(report.track(results, "translating", len(test), "lines"))
     texts = [translation.text for translation in translations]
     targets = [pair.target for pair in test]
-    needs_scores = len(options.models) > 1 or options.sentence_scores
-    scored_sources = [pair.source_with_heads for pair in test]
-    references = translator.score(scored_sources, targets, generation_config) if needs_scores else []
-    if len(options.models) > 1:
-        tokens = sum(len(reference.token_log_probabilities) for reference in references)
-        loss = -sum(reference.log_probability for reference in references) / tokens
-    else:
-        tag = model_folder.language_tag()
-        tagged_pairs = [pair._replace(source=add_tags(pair.source, tag)) for pair in test]
-        loss = compute_loss(model_folder.translation_model, model_folder.tokenizer, tagged_pairs)
+    references = translator.score([pair.source_with_heads for pair in test], targets, generation_config)
+    tokens = sum(len(reference.token_log_probabilities) for reference in references)
+    loss = -sum(reference.log_probability for reference in references) / tokens
     if options.output:
         write_text(options.output, "".join(f"{to_single_line(text)}\n" for text in texts))
     if options.sentence_scores:
@@ -175,6 +165,10 @@ def filter_usable(
 
 def evaluate_language_model(model: Path, texts: Sequence[Path], device: str, report: Reporter) -> list[str]:
     """How well a language model predicts a text, as lines to print."""
+    check_extras("a language model", "train")
+    from heedful.devices import select_device
+    from heedful.training.validation import score_language_model
+
     check_plain_text(texts)
     model_folder = ModelFolder.load(model, select_device(device))
     lines = filter_usable(read_plain_text(texts), model_folder.config.unicode_normalization, report)

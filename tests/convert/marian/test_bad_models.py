@@ -144,7 +144,7 @@ def test_missing_package_raises_with_pip_command(folder: Path, monkeypatch: pyte
     import sys
 
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(HeedfulError, match="needs SentencePiece") as caught:
+    with pytest.raises(HeedfulError, match="needs sentencepiece") as caught:
         sentencepiece.load_processor((folder / "source.spm").read_bytes())
     assert caught.value.hint == "pip install 'heedful[marian]'"
 

@@ -97,7 +97,7 @@ def test_search_matches_transformers(trained_pair: ModelPair, beam: int, early: 
     complete = [index for index, subwords in enumerate(expected) if beam == 1 or len(subwords) < search.max_length]
     assert len(complete) >= 95
     assert len({tuple(output) for output in expected}) > 20
-    conversion = trained_pair.folder / "ctranslate2"
+    conversion = trained_pair.folder / "converted"
     if not conversion.exists():
         export_ctranslate2(trained_pair.ours, conversion)
     engines = [

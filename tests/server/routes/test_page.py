@@ -11,7 +11,7 @@ import pytest
 
 from heedful import web
 from heedful.server.routes.page import MIN_COMPRESS_BYTES, PageFiles, build_headers
-from heedful.web.standalone import load_assets
+from heedful.web.assets import load_assets
 from tests.server.fake_translators import FakeTranslator
 from tests.server.server_process import ask, served
 

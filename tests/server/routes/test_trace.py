@@ -16,7 +16,7 @@ from heedful.interpret.attention_row import explain_row
 from heedful.interpret.trace import compute_trace
 from heedful.interpret.trace_schema import MAX_TRACE_TOKENS, TraceRequest
 from heedful.server.routes.trace import OMITTED_CELL_VALUES
-from heedful.web.standalone import load_assets
+from heedful.web.assets import load_assets
 from tests.server.server_process import SECONDS, Response, ask, served
 
 SENTENCE = "The dog was too tired."

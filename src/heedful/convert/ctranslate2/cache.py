@@ -1,61 +1,136 @@
-"""The converted CTranslate2 model in MODEL/ctranslate2/PRECISION/, converted again when the weights change.
+"""Conversions to CTranslate2, in a cache of the user: a model folder is only read. Needs no PyTorch.
 
-Needs no PyTorch.
+A conversion is named by a digest of all that determines it, so it is never outdated. CTranslate2 does not
+validate its files: they are loaded only from a folder that nobody else can write to, and with valid checksums.
 """
 
 import json
+import os
 import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from heedful.convert.compatibility import check_ctranslate2
-from heedful.files import checksum, lock_folder, write_json
-from heedful.model_folder import FINGERPRINT_FILES, ModelFolder
+from heedful.convert.ctranslate2.weights import export_ctranslate2
+from heedful.errors import DiskError
+from heedful.files import atomic_create, checksum, lock_folder, new_digest, wrap_write_errors, write_json
+from heedful.model_folder import WEIGHTS_FILE, ModelFolder
 
 Precision = Literal["float32", "int8"]
 
-CONVERSION_FILE = "conversion.json"
+CACHE_VARIABLE = "HEEDFUL_CACHE"
+"""Environment variable with the folder of the cache."""
 
-CONVERSION_VERSION = 3
-"""Increment when the conversion changes, so that existing conversions are replaced."""
+MAX_CACHE_BYTES = 5_000_000_000
+"""A new conversion deletes the least recently used ones beyond this size."""
+
+CHECKSUMS_FILE = "checksums.json"
+
+CONVERSION_VERSION = 4
+"""Increment when the conversion changes, so that existing conversions are not used."""
 
 
-def find_conversion(folder: Path, precision: Precision) -> Path | None:
-    """The folder of the conversion of the current weights, if there is one."""
-    conversion = folder / "ctranslate2" / precision
-    return conversion if _is_current(conversion, _new_manifest(folder, precision)) else None
+@contextmanager
+def open_conversion(folder: Path, model_folder: ModelFolder, precision: Precision) -> Iterator[tuple[Path, str]]:
+    """The converted model of ``folder``, to be loaded inside the block, and why it is not cached (else empty)."""
+    try:
+        conversion = _find_or_create(folder, model_folder, precision)
+    except DiskError as error:
+        with wrap_write_errors(Path(tempfile.gettempdir())):
+            temporary = Path(tempfile.mkdtemp(prefix="heedful-"))  # private
+        try:
+            export_ctranslate2(model_folder, temporary, precision)
+            yield temporary, error.problem
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    else:
+        yield conversion, ""
 
 
-def get_conversion(folder: Path, model_folder: ModelFolder, precision: Precision) -> Path:
-    """The folder of the CTranslate2 model; converts the weights if there is no current conversion."""
-    check_ctranslate2(model_folder.config.model)
-    conversion, manifest = folder / "ctranslate2" / precision, _new_manifest(folder, precision)
-    if not _is_current(conversion, manifest):
-        from heedful.convert.ctranslate2.weights import export_ctranslate2
+def cache_folder() -> Path:
+    """The folder of all conversions: of HEEDFUL_CACHE, or of the user's cache on this platform."""
+    folder = os.environ.get(CACHE_VARIABLE)
+    if not folder:
+        try:
+            home = Path.home()
+        except RuntimeError as error:  # a user without a home
+            raise DiskError(f"no cache: {error}") from None
+        if sys.platform == "win32":
+            base = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
+        elif sys.platform == "darwin":
+            base = home / "Library" / "Caches"
+        else:
+            base = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
+        folder = str(base / "heedful")
+    return Path(folder).absolute() / "ctranslate2"
 
-        with lock_folder(conversion.parent, wait=True):  # another process may convert the same model
-            if not _is_current(conversion, manifest):
+
+def _find_or_create(folder: Path, model_folder: ModelFolder, precision: Precision) -> Path:
+    cache = cache_folder()
+    with wrap_write_errors(cache):
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _check_private(cache)
+    conversion = cache / f"{_compute_key(folder, model_folder, precision)}-{precision}"
+    if not is_valid_conversion(conversion):
+        with lock_folder(cache, wait=True), wrap_write_errors(cache):
+            if not is_valid_conversion(conversion):  # another process may have converted the same model
                 shutil.rmtree(conversion, ignore_errors=True)
-                export_ctranslate2(model_folder, conversion, precision)
-                write_json(conversion / CONVERSION_FILE, {**manifest, "files": _file_digests(conversion)})
+                with atomic_create(conversion) as path:
+                    export_ctranslate2(model_folder, path, precision)
+                    write_json(path / CHECKSUMS_FILE, _compute_checksums(path))
+                _evict(cache, conversion)
+    with suppress(OSError):  # a read-only disk
+        os.utime(conversion)  # the last use
     return conversion
 
 
-def _new_manifest(folder: Path, precision: Precision) -> dict[str, Any]:
-    """What a current conversion was made from."""
-    fingerprint = [checksum(folder / name) for name in FINGERPRINT_FILES]
-    return {"version": CONVERSION_VERSION, "fingerprint": fingerprint, "precision": precision}
+def _check_private(folder: Path) -> None:
+    """Raise unless only this user can write to a folder. On Windows, folders of users are private by default."""
+    get_user_id = getattr(os, "geteuid", None)
+    if get_user_id is None:
+        return
+    status = folder.lstat()
+    if status.st_uid != get_user_id():
+        raise DiskError(f"{folder} belongs to another user")
+    if status.st_mode & 0o022:
+        raise DiskError(f"other users can write to {folder}")
 
 
-def _is_current(conversion: Path, manifest: dict[str, Any]) -> bool:
+def _compute_key(folder: Path, model_folder: ModelFolder, precision: Precision) -> str:
+    """A digest of what determines a conversion; the tokens are numbered, so the tokenizer does not matter."""
+    import ctranslate2  # type: ignore[import-untyped]
+
+    model_config = model_folder.config.model.model_dump(mode="json")
+    inputs = [CONVERSION_VERSION, ctranslate2.__version__, precision, model_config, checksum(folder / WEIGHTS_FILE)]
+    return new_digest(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def is_valid_conversion(conversion: Path) -> bool:
+    """Whether a conversion is complete and unchanged."""
     try:
-        stored = json.loads((conversion / CONVERSION_FILE).read_text(encoding="utf-8"))
-        # CTranslate2 does not validate its files, so corrupt ones must not reach it.
-        return bool(stored == {**manifest, "files": _file_digests(conversion)})
+        stored = json.loads((conversion / CHECKSUMS_FILE).read_text(encoding="utf-8"))
+        return bool(stored == _compute_checksums(conversion))
     except (OSError, ValueError, RecursionError):  # missing or corrupt
         return False
 
 
-def _file_digests(conversion: Path) -> dict[str, str]:
-    files = sorted(path for path in conversion.iterdir() if path.name != CONVERSION_FILE)
+def _compute_checksums(conversion: Path) -> dict[str, str]:
+    files = sorted(path for path in conversion.iterdir() if path.name != CHECKSUMS_FILE)
     return {path.name: checksum(path) for path in files}
+
+
+def _evict(cache: Path, new_conversion: Path) -> None:
+    """Delete what an interrupted conversion left, and the least recently used ones if the cache is too large."""
+    others = [path for path in cache.iterdir() if path.is_dir() and path != new_conversion]
+    total = _measure_size(new_conversion)
+    for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
+        total += _measure_size(path)
+        if path.name.startswith(".") or total > MAX_CACHE_BYTES:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _measure_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())

@@ -3,7 +3,6 @@
 Every export is verified against the original model.
 """
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import torch
 
 from heedful.convert.compatibility import sample_sentences, sample_texts
 from heedful.convert.ctranslate2.weights import export_ctranslate2
-from heedful.errors import HeedfulError
+from heedful.errors import HeedfulError, has_extra
 from heedful.files import write_bytes, write_text
 from heedful.generation.config import GenerationConfig
 from heedful.generation.search import max_output_lengths, search
@@ -89,7 +88,7 @@ def verify_export(model_folder: ModelFolder, folder: Path, quantization: str) ->
             hint="nothing was written; please report this bug",
         )
     message = f"verified with CTranslate2 {library.__version__}: log-probabilities agree to {difference:.1g}"
-    if find_spec("sentencepiece") is None:
+    if not has_extra("marian"):
         message += " (.spm files not verified: pip install 'heedful[marian]')"
     else:
         matching, total = _count_same_translations(model_folder, translator)

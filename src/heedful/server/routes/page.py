@@ -12,7 +12,7 @@ from starlette.routing import Match, Route
 from starlette.staticfiles import PathLike, StaticFiles
 from starlette.types import Scope
 
-from heedful.web.standalone import MEDIA_TYPES, hash_script, load_assets
+from heedful.web.assets import MEDIA_TYPES, hash_script, load_assets
 
 MIN_COMPRESS_BYTES = 1000
 """Smaller files are not compressed."""

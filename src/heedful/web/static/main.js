@@ -8,6 +8,7 @@ import { createPageDownloads } from "heedful/export/downloads.js";
 import { h } from "heedful/parts/dom.js";
 import { clampSelection, DEFAULT_SELECTION, formatUrl, parseUrl, Store } from "heedful/state/selection.js";
 import { VIEWS } from "heedful/views/index.js";
+import { showPlainTranslation } from "heedful/workbench/plain_translation.js";
 import { Workbench } from "heedful/workbench/workbench.js";
 
 /** @typedef {import("heedful/state/selection.js").Selection} Selection */
@@ -50,6 +51,7 @@ export class Page {
   #buildLayout(root) {
     this.modelSelect = h("select", { "aria-label": "Model", onchange: (/** @type {any} */ event) => this.store.set({ ...DEFAULT_REQUEST, model: event.target.value, query: null, key: null, rows: [], extraHeads: [], step: 0 }) });
     this.modelSummary = h("span", { class: "facts" });
+    this.downloads = createPageDownloads(this);
     this.alert = h("div", { class: "message", role: "alert", hidden: true });
     /** @type {Map<string, HTMLAnchorElement>} */
     this.links = new Map(VIEWS.filter((view) => this.source.live || !view.needsServer).map((view) => [view.id, h("a", null, view.title)]));
@@ -62,7 +64,7 @@ export class Page {
     this.viewHosts = new Map(VIEWS.map((view) => [view.id, h("section", { class: "view", id: `view-${view.id}`, "aria-label": view.title, tabIndex: -1, hidden: true })]));
     this.main = h("main", { tabIndex: -1 }, host, this.tabs, this.backToLesson, this.heading);
     root.replaceChildren(
-      h("header", { class: "page-header" }, h("h1", null, "Heedful"), this.modelSelect, this.modelSummary, createPageDownloads(this)),
+      h("header", { class: "page-header" }, h("h1", null, "Heedful"), this.modelSelect, this.modelSummary, this.downloads),
       this.alert,
       this.main,
     );
@@ -75,7 +77,9 @@ export class Page {
       this.models = await this.source.fetchModels();
       this.clearError();
     } catch (error) {
-      this.showError(error, () => this.start());
+      const { status, message } = /** @type {any} */ (error);
+      if (status === 501) await this.#showPlainTranslation(message);
+      else this.showError(error, () => this.start());
       return;
     }
     const { text, layer, head, kind } = this.store.selection;
@@ -86,6 +90,17 @@ export class Page {
     this.store.set({ ...first, ...attention, ...this.#resolveViewAndModel() }, { replace: true });
     this.started = true;
     await this.loadTrace();
+  }
+
+  /** Translate only: the server lacks what the views need. @param {string} note */
+  async #showPlainTranslation(note) {
+    try {
+      await showPlainTranslation(this.workbench.host, /** @type {ServerSource} */ (this.source), note);
+      this.clearError();
+    } catch (error) {
+      this.showError(error, () => this.start());
+    }
+    for (const part of [this.modelSelect, this.modelSummary, this.downloads]) part.remove();
   }
 
   /** The view and the model of the selection, or the defaults if they do not exist. */

@@ -33,6 +33,11 @@ export class ServerSource {
     return this.#fetchJson("/api/models");
   }
 
+  /** The languages and the targets of each. @returns {Promise<{code: string, targets: string[]}[]>} */
+  fetchLanguages() {
+    return this.#fetchJson("/languages");
+  }
+
   /** @param {object} request @param {AbortSignal} [signal] @returns {Promise<any>} */
   fetchTrace(request, signal) {
     return this.#fetchJson("/api/trace", request, signal);
