@@ -79,7 +79,7 @@ def _check_tokenizer(tokenizer: PairTokenizer) -> None:
 
 
 def _read_tokenizer(folder: Path) -> None:
-    _check_tokenizer(PairTokenizer.load(folder / "tokenizer.json"))
+    _check_tokenizer(PairTokenizer.load(folder))
 
 
 def _check_model(model_folder: ModelFolder) -> None:
@@ -230,7 +230,7 @@ def _write_rows(folder: Path) -> None:
 
 
 def _write_tokenizer(model_type: str) -> Callable[[Path], None]:
-    return lambda folder: valid_files.tokenizer(model_type).save(folder / "tokenizer.json")
+    return lambda folder: valid_files.tokenizer(model_type).save(folder)
 
 
 def _zip_members(folder: Path) -> list[tuple[str, bytes]]:

@@ -101,7 +101,7 @@ def tokenizer(model_type: str = "bpe") -> PairTokenizer:
     """Trained on some pairs of the demo grammar."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(60)]
     settings = TokenizerConfig.from_settings({"model_type": model_type, "vocab_size": 400, "joint_vocabulary": True})
-    return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
+    return PairTokenizer.train(lambda: pairs, settings)
 
 
 @cache

@@ -261,9 +261,7 @@ def write_model_folder(trainer: Trainer, folder: Path) -> ModelFolder:
         bleu_sentences = 2 * config.bleu_sentences if config.max_minutes else FINAL_BLEU_SENTENCES
         weights_description = load_best_weights(trainer)
         trainer.report.info(weights_description)
-        result = validate_directions(
-            trainer.model, prepared.tokenizer, prepared.validation, prepared.validation_directions, bleu_sentences
-        )
+        result = validate_directions(trainer.model, prepared, bleu_sentences)
         for line in format_directions(result, prepared.directions):
             trainer.report.info(line)
     card = render_model_card(trainer, result, weights_description, report)
@@ -290,15 +288,16 @@ def _build_model_folder_config(trainer: Trainer, folder: Path) -> ModelFolderCon
             "generation": prepared.config.generation,
             "max_source_length": max(max_source_length, init_config.max_source_length),
             "split_sentences": init_config.split_sentences and single_sentences,
-            "languages": init_config.languages or prepared.tokenizer.languages,
+            "languages": prepared.languages,
             "directions": all_directions if init_config.directions else (),
         }
         return init_config.model_copy(update=changes)
     return ModelFolderConfig(
-        languages=prepared.tokenizer.languages,
+        languages=prepared.languages,
         target_languages=tuple(dict.fromkeys(target for _, target in directions)),
         source_languages=tuple(dict.fromkeys(source for source, _ in directions)),
         directions=directions,
+        tokenizer=prepared.config.tokenizer,
         model=trainer.model.config,
         generation=prepared.config.generation,
         max_source_length=max_source_length,
@@ -342,7 +341,7 @@ def render_model_card(
 ) -> str:
     """Data, settings, scores and samples in Markdown; of a fine-tuned model before and after."""
     prepared, config, state = trainer.prepared, trainer.prepared.config, trainer.state
-    languages, architecture = prepared.tokenizer.languages, config.model.architecture
+    languages, architecture = prepared.languages, config.model.architecture
     is_language_model = architecture in LANGUAGE_MODEL_ARCHITECTURES
     title_directions = prepared.directions or ((languages,) if languages else ())
     title = ", ".join(f"{source} to {target}" for source, target in title_directions) or TITLES.get(

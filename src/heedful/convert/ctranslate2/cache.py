@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from heedful.convert.compatibility import check_ctranslate2
 from heedful.files import checksum, lock_folder, write_json
-from heedful.model_folder import FINGERPRINT_FILES, ModelFolder
+from heedful.model_folder import ModelFolder, list_model_files
 
 Precision = Literal["float32", "int8"]
 
@@ -43,7 +43,7 @@ def get_conversion(folder: Path, model_folder: ModelFolder, precision: Precision
 
 def _new_manifest(folder: Path, precision: Precision) -> dict[str, Any]:
     """What a current conversion was made from."""
-    fingerprint = [checksum(folder / name) for name in FINGERPRINT_FILES]
+    fingerprint = [checksum(path) for path in list_model_files(folder)]
     return {"version": CONVERSION_VERSION, "fingerprint": fingerprint, "precision": precision}
 
 
