@@ -273,6 +273,7 @@ def _folder_readers(name: str, prepare: Callable[[Path], None], read: Callable[[
 _model = _folder_readers("model", valid_files.write_model_folder, _read_model)
 _marian = _folder_readers("MarianMT", valid_files.write_marian_folder, _read_marian)
 _ctranslate2 = _folder_readers("CTranslate2", valid_files.write_ctranslate2_folder, _read_ctranslate2)
+_imported = _folder_readers("imported model", valid_files.write_imported_folder, _read_model)
 _checkpoint = _folder_readers("checkpoint", valid_files.write_training_folder, _read_checkpoint)
 _dataset = _folder_readers("token dataset", _write_dataset, _read_dataset)
 
@@ -299,6 +300,8 @@ MODELS = [
         binary_files,
         slow=8,
     ),
+    _imported("vocab.json", json_files, 4),
+    _imported("source.spm", binary_files, 4),
     _ctranslate2("ctranslate2/float32/conversion.json", json_files, 40),
     _ctranslate2("ctranslate2/float32/config.json", json_files, 40),
     _ctranslate2("ctranslate2/float32/shared_vocabulary.json", json_files, 40),

@@ -10,6 +10,7 @@ import torch
 import heedful
 from heedful.convert.ctranslate2.cache import get_conversion
 from heedful.convert.marian.exporter import export_marian
+from heedful.convert.marian.importer import import_marian
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
 from heedful.interpret.trace import compute_trace, save_trace
@@ -147,6 +148,13 @@ def _marian() -> Path:
 
 
 @cache
+def _imported_model() -> Path:
+    folder = _temporary_folder() / "imported"
+    import_marian(_marian()).save(folder)
+    return folder
+
+
+@cache
 def _run() -> Path:
     pairs, folder = _temporary_folder() / "pairs.tsv", _temporary_folder() / "run"
     write_tsv([(pair.source, pair.target) for pair in generate_pairs(60)], pairs)
@@ -174,6 +182,11 @@ def write_ctranslate2_folder(folder: Path) -> None:
 def write_marian_folder(folder: Path) -> None:
     """A MarianMT model."""
     shutil.copytree(_marian(), folder, dirs_exist_ok=True)
+
+
+def write_imported_folder(folder: Path) -> None:
+    """The model folder of an imported MarianMT model."""
+    shutil.copytree(_imported_model(), folder, dirs_exist_ok=True)
 
 
 def write_marian_bin_folder(folder: Path) -> None:
