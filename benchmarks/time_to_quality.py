@@ -130,7 +130,7 @@ def train_hugging_face(corpus: Corpus, folder: Path, options: argparse.Namespace
     programs = create_environment("hugging-face", options.environments)
     (folder / "tokens").mkdir()
     tokenized = prepare_corpus(corpus.files, folder / "tokens", [SIZE])
-    tokenizer = PairTokenizer.load(tokenized.folder / "data" / "tokenizer.json")
+    tokenizer = PairTokenizer.load(tokenized.folder / "data")
     test, results = folder / "test.tokens", folder / "hugging-face.jsonl"
     encoded = tokenizer.source.encode_batch(corpus.sources)
     test.write_text("".join(" ".join(f"t{token}" for token in ids) + "\n" for ids in encoded))

@@ -23,7 +23,7 @@ def new_model_folder() -> ModelFolder:
     """English, French and German, without training pairs between French and German."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(2000)]
     config = TokenizerConfig(vocab_size=600)
-    tokenizer = PairTokenizer.train(lambda: pairs, config, ("en", "fr"), ("de", "en", "fr"))
+    tokenizer = PairTokenizer.train(lambda: pairs, config, ("de", "en", "fr"))
     settings = {
         "source_vocab_size": tokenizer.source.vocab_size,
         "target_vocab_size": tokenizer.target.vocab_size,

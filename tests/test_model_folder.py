@@ -30,7 +30,7 @@ def new_model_folder(
     joint: bool = True, tie_output_embeddings: bool = True, positions: str = "sinusoidal"
 ) -> ModelFolder:
     config = TokenizerConfig(vocab_size=331, joint_vocabulary=joint)
-    tokenizer = PairTokenizer.train(lambda: PAIRS, config, ("en", "fr"))
+    tokenizer = PairTokenizer.train(lambda: PAIRS, config)
     torch.manual_seed(3)
     settings = {
         "source_vocab_size": tokenizer.source.vocab_size,
@@ -46,7 +46,11 @@ def new_model_folder(
     }
     model = Transformer(ModelConfig.from_settings(settings))
     folder_config = ModelFolderConfig(
-        languages=("en", "fr"), model=model.config, generation=GenerationConfig(beam_size=3), max_source_length=37
+        languages=("en", "fr"),
+        tokenizer=config,
+        model=model.config,
+        generation=GenerationConfig(beam_size=3),
+        max_source_length=37,
     )
     return ModelFolder(folder_config, tokenizer, model.eval(), "# Un modèle\n")
 
@@ -88,7 +92,7 @@ def test_model_folder_round_trips(tmp_path: Path, joint: bool, tie_output_embedd
         loaded.translation_model.logits(loaded.translation_model(source, target)), logits(model_folder, source, target)
     )
     assert loaded.tokenizer.joint == joint
-    assert loaded.tokenizer.languages == ("en", "fr")
+    assert loaded.config.languages == ("en", "fr")
     for side in ("source", "target"):
         ours, theirs = getattr(model_folder.tokenizer, side), getattr(loaded.tokenizer, side)
         assert ours.vocabulary == theirs.vocabulary
@@ -223,6 +227,21 @@ def test_load_truncated_weights_raises(folder: Path, size: int) -> None:
 def test_load_missing_file_raises(folder: Path, name: str) -> None:
     (folder / name).unlink()
     assert get_load_hint(folder, name)
+
+
+def test_load_missing_target_tokenizer_raises(tmp_path: Path) -> None:
+    new_model_folder(joint=False).save(tmp_path)
+    names = {path.name for path in tmp_path.glob("*tokenizer.json")}
+    assert names == {"tokenizer.json", "target_tokenizer.json"}
+    (tmp_path / "target_tokenizer.json").unlink()
+    assert "target_tokenizer.json" in get_load_hint(tmp_path, "one vocabulary, but its config.json says")
+
+
+def test_save_over_separate_vocabularies_deletes_target_tokenizer(tmp_path: Path) -> None:
+    new_model_folder(joint=False).save(tmp_path)
+    new_model_folder(joint=True).save(tmp_path)
+    assert not (tmp_path / "target_tokenizer.json").exists()
+    assert ModelFolder.load(tmp_path).tokenizer.joint
 
 
 def test_load_missing_or_extra_tensor_raises(folder: Path) -> None:

@@ -1,9 +1,9 @@
 """The model folder: written by train, read by everything else. No pickle.
 
-config.json          format, languages, model, generation, maximum source length
+config.json          format, languages, tokenizer, model, generation, maximum source length
 weights.safetensors  one tensor per parameter, shared ones once
-tokenizer.json       both vocabularies
-source.spm           and target.spm: SentencePiece models of an imported model
+tokenizer.json       of Hugging Face tokenizers; target_tokenizer.json if the vocabularies differ
+vocab.json           and source.spm, target.spm in place of it: the vocabulary of an imported MarianMT model
 README.md            the model card
 
 PyTorch is imported only when weights are loaded: CTranslate2 needs neither.
@@ -31,8 +31,9 @@ from heedful.models.config import LANGUAGE_MODEL_ARCHITECTURES, RECURRENT_ARCHIT
 from heedful.tokenization.dependency_trees import SentenceIds, append_heads, encode_sources
 from heedful.tokenization.languages import resolve_language
 from heedful.tokenization.normalization import clean_sentence
-from heedful.tokenization.pair_tokenizer import PairTokenizer
+from heedful.tokenization.pair_tokenizer import TARGET_TOKENIZER_FILE, TOKENIZER_FILES, PairTokenizer
 from heedful.tokenization.special_tokens import add_tags
+from heedful.tokenization.tokenizer import TokenizerConfig
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
     from heedful.models.base import AutoregressiveModel, Model, Seq2SeqModel
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 WEIGHTS_FILE = "weights.safetensors"
 
@@ -52,9 +53,6 @@ FLOAT_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 MAX_SIZE_RATIO = 8
 """A config.json that describes more than this many times the stored parameters is not built at all."""
-
-FINGERPRINT_FILES = ("config.json", "tokenizer.json", WEIGHTS_FILE)
-"""Files that determine translations."""
 
 
 class ModelFolderConfig(Config):
@@ -70,6 +68,10 @@ class ModelFolderConfig(Config):
     """Source languages of a multilingual model, if known."""
     directions: tuple[tuple[str, str], ...] = ()
     """Directions in the training data of a multilingual model, if known."""
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    """Settings of the tokenizer; its vocabulary has its own file, or two if it is not joint."""
+    sentencepiece: tuple[str, str] | None = None
+    """SHA-256 of source.spm and target.spm, of an imported model."""
     model: ModelConfig
     """Shape of the model."""
     generation: GenerationConfig = GenerationConfig()
@@ -254,10 +256,14 @@ class ModelFolder:
         with wrap_write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / WEIGHTS_FILE, named_parameters(self.model))
-        self.tokenizer.save(folder / "tokenizer.json")
+        self.tokenizer.save(folder)
         write_text(folder / "README.md", self.card)
         sync_folder(folder)
-        write_text(folder / "config.json", self.config.model_dump_json(indent=2) + "\n")
+        joint_vocabulary = not self.tokenizer.has_target_vocabulary
+        tokenizer = self.config.tokenizer.model_copy(update={"joint_vocabulary": joint_vocabulary})
+        changes = {"tokenizer": tokenizer, "sentencepiece": self.tokenizer.sentencepiece_digests}
+        config = self.config.model_copy(update=changes)
+        write_text(folder / "config.json", config.model_dump_json(indent=2) + "\n")
         sync_folder(folder)
 
     @classmethod
@@ -270,7 +276,19 @@ class ModelFolder:
         """Read a model folder; its weights are loaded at first use."""
         folder = Path(folder)
         config = _read_config(folder)
-        tokenizer = PairTokenizer.load(folder / "tokenizer.json")
+        tokenizer = PairTokenizer.load(folder)
+        if config.tokenizer.joint_vocabulary == tokenizer.has_target_vocabulary:
+            found = "two vocabularies" if tokenizer.has_target_vocabulary else "one vocabulary"
+            joint = config.tokenizer.joint_vocabulary
+            raise HeedfulError(
+                f"{folder} has {found}, but its config.json says joint_vocabulary={joint}",
+                hint=f"copy the model folder again, with or without {TARGET_TOKENIZER_FILE} as in the original",
+            )
+        if config.sentencepiece != tokenizer.sentencepiece_digests:
+            raise HeedfulError(
+                f"source.spm or target.spm of {folder} does not match config.json: the checksum differs",
+                hint="copy the model folder again",
+            )
         sizes = (tokenizer.source.vocab_size, tokenizer.target.vocab_size)
         if sizes != (config.model.source_vocab_size, config.model.target_vocab_size):
             raise HeedfulError(
@@ -281,6 +299,12 @@ class ModelFolder:
         card_path = folder / "README.md"
         card_text = card_path.read_text(encoding="utf-8", errors="replace") if card_path.is_file() else ""
         return cls(config, tokenizer, LazyModel(folder, config.model, device), card_text)
+
+
+def list_model_files(folder: Path) -> list[Path]:
+    """The files that determine translations."""
+    optional = [folder / name for name in TOKENIZER_FILES]
+    return [folder / "config.json", *filter(Path.is_file, optional), folder / WEIGHTS_FILE]
 
 
 def _read_config(folder: Path) -> ModelFolderConfig:

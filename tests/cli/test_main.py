@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import quick_train_args, run_heedful
 
+MODEL_FILES = ("config.json", "weights.safetensors", "tokenizer.json", "target_tokenizer.json")
 UNICODE_LINES = ["مرحبا بالعالم", "你好，世界。", "👩‍👩‍👧‍👦 emoji", "e\u0301 combining", "", "   ", "a" * 10_000]
 
 
@@ -32,7 +33,7 @@ def test_help_of_train_shows_defaults() -> None:
 
 def test_train_writes_complete_folder(quick_model: Path) -> None:
     names = {path.name for path in quick_model.iterdir()}
-    assert names == {"config.json", "weights.safetensors", "tokenizer.json", "README.md", "training"}
+    assert names == {*MODEL_FILES, "README.md", "training"}
     card = (quick_model / "README.md").read_text()
     assert "en to fr" in card
     assert "validation" in card
@@ -326,7 +327,7 @@ class TestInvalidInput:
         def corrupt(name: str, change: dict[str, bytes]) -> str:
             folder = tmp_path / name
             folder.mkdir()
-            for file in ("config.json", "weights.safetensors", "tokenizer.json"):
+            for file in MODEL_FILES:
                 (folder / file).write_bytes((quick_model / file).read_bytes())
             for file, content in change.items():
                 (folder / file).write_bytes(content)

@@ -80,7 +80,7 @@ def _check_tokenizer(tokenizer: PairTokenizer) -> None:
 
 
 def _read_tokenizer(folder: Path) -> None:
-    _check_tokenizer(PairTokenizer.load(folder / "tokenizer.json"))
+    _check_tokenizer(PairTokenizer.load(folder))
 
 
 def _check_model(model_folder: ModelFolder) -> None:
@@ -233,7 +233,7 @@ def _write_rows(folder: Path) -> None:
 
 
 def _write_tokenizer(model_type: str) -> Callable[[Path], None]:
-    return lambda folder: valid_files.tokenizer(model_type).save(folder / "tokenizer.json")
+    return lambda folder: valid_files.tokenizer(model_type).save(folder)
 
 
 def _zip_members(folder: Path) -> list[tuple[str, bytes]]:
@@ -276,6 +276,7 @@ def _folder_readers(name: str, prepare: Callable[[Path], None], read: Callable[[
 _model = _folder_readers("model", valid_files.write_model_folder, _read_model)
 _marian = _folder_readers("MarianMT", valid_files.write_marian_folder, _read_marian)
 _ctranslate2 = _folder_readers("CTranslate2", valid_files.write_ctranslate2_folder, _read_ctranslate2)
+_imported = _folder_readers("imported model", valid_files.write_imported_folder, _read_model)
 _checkpoint = _folder_readers("checkpoint", valid_files.write_training_folder, _read_checkpoint)
 _dataset = _folder_readers("token dataset", _write_dataset, _read_dataset)
 
@@ -302,6 +303,8 @@ MODELS = [
         binary_files,
         slow=8,
     ),
+    _imported("vocab.json", json_files, 4),
+    _imported("source.spm", binary_files, 4),
     _ctranslate2("conversion/checksums.json", json_files, 40),
     _ctranslate2("conversion/config.json", json_files, 40),
     _ctranslate2("conversion/shared_vocabulary.json", json_files, 40),

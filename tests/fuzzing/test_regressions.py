@@ -82,7 +82,11 @@ def read_changed_json(reader: Reader, folder: Path, change: Callable[[Any], obje
 @pytest.mark.parametrize(
     ("name", "change"),
     [
-        ("tokenizer: unigram", lambda state: state["source"]["tokens"].__setitem__(-1, LONE_SURROGATE)),
+        ("tokenizer: unigram", lambda state: state["model"]["vocab"][-1].__setitem__(0, LONE_SURROGATE)),
+        ("tokenizer: unigram", lambda state: state["model"]["vocab"][-1].__setitem__(1, 10**400)),
+        ("tokenizer: bpe", lambda state: state["pre_tokenizer"]["pattern"].update(Regex="(a+)+$")),
+        ("imported model: vocab.json", lambda state: state.update(x=10**9)),
+        ("run: preprocessed.json", lambda state: state.update(languages=["en", 5])),
         ("MarianMT: vocab.json", lambda state: state.update({LONE_SURROGATE: state.pop(list(state)[-2])})),
         ("MarianMT: config.json", lambda state: state.update(activation_function={})),
         ("MarianMT: config.json", lambda state: state.update(architectures=5)),

@@ -10,6 +10,7 @@ import torch
 import heedful
 from heedful.convert.ctranslate2 import cache as conversion_cache
 from heedful.convert.marian.exporter import export_marian
+from heedful.convert.marian.importer import import_marian
 from heedful.data.demo_corpus.grammar import generate_pairs
 from heedful.data.reader import write_tsv
 from heedful.interpret.trace import compute_trace, save_trace
@@ -101,7 +102,7 @@ def tokenizer(model_type: str = "bpe") -> PairTokenizer:
     """Trained on some pairs of the demo grammar."""
     pairs = [(pair.source, pair.target) for pair in generate_pairs(60)]
     settings = TokenizerConfig.from_settings({"model_type": model_type, "vocab_size": 400, "joint_vocabulary": True})
-    return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
+    return PairTokenizer.train(lambda: pairs, settings)
 
 
 @cache
@@ -148,6 +149,13 @@ def _marian() -> Path:
 
 
 @cache
+def _imported_model() -> Path:
+    folder = _temporary_folder() / "imported"
+    import_marian(_marian()).save(folder)
+    return folder
+
+
+@cache
 def _run() -> Path:
     pairs, folder = _temporary_folder() / "pairs.tsv", _temporary_folder() / "run"
     write_tsv([(pair.source, pair.target) for pair in generate_pairs(60)], pairs)
@@ -175,6 +183,11 @@ def write_ctranslate2_folder(folder: Path) -> None:
 def write_marian_folder(folder: Path) -> None:
     """A MarianMT model."""
     shutil.copytree(_marian(), folder, dirs_exist_ok=True)
+
+
+def write_imported_folder(folder: Path) -> None:
+    """The model folder of an imported MarianMT model."""
+    shutil.copytree(_imported_model(), folder, dirs_exist_ok=True)
 
 
 def write_marian_bin_folder(folder: Path) -> None:

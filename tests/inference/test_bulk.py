@@ -88,7 +88,7 @@ class InterruptingReporter(Reporter):
             raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("file_name", ["config.json", "tokenizer.json", "weights.safetensors"])
+@pytest.mark.parametrize("file_name", ["config.json", "tokenizer.json", "target_tokenizer.json", "weights.safetensors"])
 def test_translate_changed_model_starts_over(quick_model: Path, tmp_path: Path, file_name: str) -> None:
     model, source = tmp_path / "model", tmp_path / "in.txt"
     shutil.copytree(quick_model, model, ignore=shutil.ignore_patterns("training"))

@@ -109,10 +109,11 @@ def test_ensemble_of_different_architectures_translates(quick_model: Path) -> No
 def test_ensemble_incompatible_model_raises(quick_model: Path, other_model: Path, tmp_path: Path) -> None:
     incompatible = tmp_path / "incompatible"
     shutil.copytree(other_model, incompatible)
-    tokenizer = json.loads((incompatible / "tokenizer.json").read_text())
-    tokens = tokenizer["target"]["tokens"]
-    tokens[-1], tokens[-2] = tokens[-2], tokens[-1]
-    (incompatible / "tokenizer.json").write_text(json.dumps(tokenizer))
+    tokenizer = json.loads((incompatible / "target_tokenizer.json").read_text())
+    vocabulary = tokenizer["model"]["vocab"]
+    *_, first, second = vocabulary
+    vocabulary[first], vocabulary[second] = vocabulary[second], vocabulary[first]
+    (incompatible / "target_tokenizer.json").write_text(json.dumps(tokenizer))
     with pytest.raises(HeedfulError, match="target vocabularies differ"):
         heedful.load([quick_model, incompatible])
     with pytest.raises(HeedfulError, match="does not support ensembles"):

@@ -18,7 +18,7 @@ def new_tokenizer(model_type: str, *, joint: bool = False) -> PairTokenizer:
     size = 1100 if model_type == "word" else 700
     settings = TokenizerConfig.from_settings({"model_type": model_type, "vocab_size": size, "joint_vocabulary": joint})
     pairs = [(pair.source, pair.target) for pair in generate_pairs(4000)]
-    return PairTokenizer.train(lambda: pairs, settings, ("en", "fr"))
+    return PairTokenizer.train(lambda: pairs, settings)
 
 
 def new_model_folder(

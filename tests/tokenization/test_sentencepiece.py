@@ -13,7 +13,7 @@ from heedful.errors import HeedfulError
 from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.sentencepiece import SentencePieceTokenizer, SentencePieceVocabulary
 from heedful.tokenization.special_tokens import SPECIALS, UNK, add_tags
-from heedful.tokenization.tokenizer import TokenizerConfig, language_tag
+from heedful.tokenization.vocabulary import language_tag
 
 TEXTS = [
     "The dog didn't cross the street.",
@@ -116,20 +116,28 @@ def test_encode_accepts_tags_and_typed_tags() -> None:
     assert tokenizer.align_to_words([chinese, *plain], [">>cmn_Hans<<The", "dog."])[:2] == [-1, 0]
 
 
-def test_save_writes_models_beside_tokenizer_file(tmp_path: Path) -> None:
+def test_save_writes_models_and_vocabularies(tmp_path: Path) -> None:
     source, target = new_tokenizer(), new_tokenizer(tags=())
-    PairTokenizer(source, target, TokenizerConfig(), ("en", "fr")).save(tmp_path / "tokenizer.json")
-    loaded = PairTokenizer.load(tmp_path / "tokenizer.json")
+    PairTokenizer(source, target).save(tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"vocab.json", "target_vocab.json", "source.spm", "target.spm"}
+    loaded = PairTokenizer.load(tmp_path)
     assert loaded.source.vocabulary == source.vocabulary
     assert loaded.target.encode("The dog.") == target.encode("The dog.")
     assert not loaded.joint
     assert (tmp_path / "source.spm").read_bytes() == source.model
-    (tmp_path / "source.spm").write_bytes(model(byte_fallback=True))
-    with pytest.raises(HeedfulError, match=r"source\.spm does not match"):
-        PairTokenizer.load(tmp_path / "tokenizer.json")
+    (tmp_path / "source.spm").write_bytes(b"corrupt")
+    with pytest.raises(HeedfulError, match=r"vocab\.json with source\.spm: corrupt SentencePiece model"):
+        PairTokenizer.load(tmp_path)
     (tmp_path / "source.spm").unlink()
-    with pytest.raises(HeedfulError, match=r"cannot read source\.spm"):
-        PairTokenizer.load(tmp_path / "tokenizer.json")
+    with pytest.raises(HeedfulError, match=r"cannot read .*source\.spm"):
+        PairTokenizer.load(tmp_path)
+
+
+def test_save_joint_vocabulary_writes_one_file(tmp_path: Path) -> None:
+    PairTokenizer(new_tokenizer(), new_tokenizer()).save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"vocab.json", "source.spm", "target.spm"}
+    assert PairTokenizer.load(tmp_path).joint
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ import pytest
 from heedful.errors import HeedfulError
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.special_tokens import TAG_CLOSE, TAG_OPEN, add_tags, format_tag, strip_tags
-from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig, TokenizerType
+from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig
+from heedful.tokenization.vocabulary import TokenizerType
 from heedful.tokenization.vocabulary_training import learn_tokenizer
 
 TEXTS = ["the cat sat on the mat", "the dog sat on the cat", "a mat for the cat"] * 3

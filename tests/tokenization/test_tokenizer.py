@@ -1,9 +1,7 @@
 """Tokenizers: lossless, safe against injected specials, deterministic."""
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -13,9 +11,9 @@ from tokenizers import Regex, pre_tokenizers
 
 from heedful.errors import HeedfulError
 from heedful.tokenization.normalization import WORD_PATTERN
-from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.special_tokens import END, PAD, UNK
-from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig, TokenizerType, Vocabulary
+from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig
+from heedful.tokenization.vocabulary import TokenizerType
 from heedful.tokenization.vocabulary_training import learn_tokenizer
 from tests.scaling import check_nearly_linear
 
@@ -245,79 +243,6 @@ def test_encode_100_000_characters_takes_linear_time(tokenizer: Tokenizer, unit:
     check_nearly_linear(lambda size: tokenizer.encode(unit * (size // len(unit))), 100_000)
     text = unit * (100_000 // len(unit))
     assert tokenizer.decode(tokenizer.encode(text)) == text
-
-
-def test_vocabulary_as_json_round_trips(tokenizer: Tokenizer) -> None:
-    copy = Tokenizer(Vocabulary.from_settings(json.loads(tokenizer.vocabulary.model_dump_json())))
-    assert copy.vocabulary == tokenizer.vocabulary
-    assert copy.encode(CORPUS[1]) == tokenizer.encode(CORPUS[1])
-
-
-def pairs() -> Iterator[tuple[str, str]]:
-    yield from [("the dog", "le chien"), ("the cat", "le chat")]
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_pair_tokenizer_save_and_load_round_trip(tmp_path: Path, joint: bool) -> None:
-    config = TokenizerConfig(joint_vocabulary=joint, vocab_size=300)
-    pair = PairTokenizer.train(pairs, config, ("en", "fr"), tags=["fr"])
-    assert pair.joint == joint
-    assert ("g" in pair.target.vocabulary.tokens) == joint
-    pair.save(tmp_path / "tokenizer.json")
-    copy = PairTokenizer.load(tmp_path / "tokenizer.json")
-    assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
-    assert (copy.joint, copy.config, copy.languages) == (joint, config, ("en", "fr"))
-    assert copy.target.vocabulary == pair.target.vocabulary
-
-
-def test_pair_tokenizer_error_names_side() -> None:
-    with pytest.raises(HeedfulError, match="target side: no text"):
-        PairTokenizer.train(lambda: [("a", "")], TokenizerConfig(joint_vocabulary=False))
-
-
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        ({"format": 3}, "newer"),
-        ({"format": None}, "not a Heedful tokenizer"),
-        ({"source": None}, "is corrupt"),
-        ({"source": {"model_type": "bpe", "tokens": ["<pad>"]}}, "start with the specials"),
-        ({"extra": 1}, "unknown setting"),
-    ],
-)
-def test_pair_tokenizer_corrupt_file_raises(tmp_path: Path, change: dict[str, object], problem: str) -> None:
-    path = tmp_path / "tokenizer.json"
-    PairTokenizer.train(pairs, TokenizerConfig()).save(path)
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
-    with pytest.raises(HeedfulError, match=problem) as caught:
-        PairTokenizer.load(path)
-    assert caught.value.hint
-
-
-def test_pair_tokenizer_unreadable_file_raises(tmp_path: Path) -> None:
-    with pytest.raises(HeedfulError, match="No such file"):
-        PairTokenizer.load(tmp_path / "missing.json")
-    (tmp_path / "corrupt.json").write_bytes(b'{"format": 1, \xff')
-    with pytest.raises(HeedfulError, match="cannot read"):
-        PairTokenizer.load(tmp_path / "corrupt.json")
-    with pytest.raises(HeedfulError, match="cannot write"):
-        PairTokenizer.train(pairs, TokenizerConfig()).save(tmp_path / "missing" / "tokenizer.json")
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"merges": ["q w"]},
-        {"merges": ["the"]},
-        {"scores": [0.5]},
-        {"tokens": ["\ud800"]},
-        {"languages": ["de"]},
-        {"model_type": "unigram"},
-    ],
-)
-def test_vocabulary_invalid_field_raises(change: dict[str, object]) -> None:
-    with pytest.raises(HeedfulError):
-        Vocabulary.from_settings(TOKENIZERS["bpe"].vocabulary.model_dump(mode="json") | change)
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_train_with_word_vectors_resumes_bit_exactly(
     assert prepared["config"]["training"]["source_embeddings"] == str(tmp_path / "glove.txt")
 
     final = (tmp_path / "model" / "weights.safetensors").read_bytes()
-    pair = PairTokenizer.load(folder / "data" / "tokenizer.json")
+    pair = PairTokenizer.load(folder / "data")
     row = find_ids(pair.source, "▁animal")[0]
     learned = read_tensors(list_checkpoints(folder / "checkpoints")[0] / "weights.safetensors")
     table = learned["encoder.embedding.table.weight"]

@@ -25,7 +25,7 @@ from heedful.training.preparation import load_prepared
 from heedful.training.run import AUTOTUNE_FILE, choose_compute_config
 from heedful.training.step import LossSums, accumulate_gradient
 from heedful.training.trainer import ComputeConfig, Trainer
-from tests.conftest import quick_train_args, run_heedful
+from tests.conftest import MODEL_FILES, quick_train_args, run_heedful
 from tests.processes import descendants, is_running
 from tests.training.test_distributed import SECONDS, STORE, TORCHRUN_COMMAND, start, wait_for_update
 
@@ -271,7 +271,7 @@ def test_resume_without_autotune_file_matches_the_uninterrupted_run(grammar_pair
     args = quick_train_args(grammar_pairs, uninterrupted)
     assert run_heedful(*args).status == 0
     shutil.copytree(uninterrupted, old)
-    for name in ("README.md", "config.json", "weights.safetensors", "tokenizer.json"):
+    for name in ("README.md", *MODEL_FILES):
         (old / name).unlink()
     (old / "training" / AUTOTUNE_FILE).unlink()
     shutil.rmtree(old / "training" / "checkpoints" / f"{24:09}")

@@ -59,11 +59,10 @@ from heedful.errors import HeedfulError
 from heedful.files import checksum, read_json, write_json
 from heedful.progress import ProgressTask, Reporter, format_count
 from heedful.tokenization.dependency_trees import SentenceIds, TreeToken, encode_sources
-from heedful.tokenization.pair_tokenizer import PairTokenizer
+from heedful.tokenization.pair_tokenizer import PairTokenizer, delete_tokenizer, tokenizer_checksums
 
 PAIRS_PER_BATCH = 10_000
 CONFIG_FILE = "config.json"
-TOKENIZER_FILE = "tokenizer.json"
 TRAIN_FOLDER = "train"
 ENCODING_FILE = "encoding.json"
 
@@ -78,8 +77,9 @@ def clean_corpus(
         return cleaned
     for name in (TRAIN_FOLDER, CLEANED_FOLDER):  # made of other pairs; chunks have their own fingerprints
         shutil.rmtree(folder / name, ignore_errors=True)
-    for name in (CLEANING_RECORD, CONFIG_FILE, TOKENIZER_FILE):
+    for name in (CLEANING_RECORD, CONFIG_FILE):
         (folder / name).unlink(missing_ok=True)
+    delete_tokenizer(folder)
     paths = [path for source in inputs.sources for path in source.paths]
     in_parallel = all(path.is_file() for path in paths) and (  # pipes are never split
         sum(path.stat().st_size for path in paths) > preprocessing.chunk_bytes
@@ -144,12 +144,12 @@ class EncodingTask:
     options: PreprocessOptions
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with a checksum of the tokenizer; how many processes encode is not part of it."""
+        """Plain data, with the checksums of the tokenizer; how many processes encode is not part of it."""
         return {
             "corpus": self.corpus.to_json(),
             "split_filter": self.split_filter.to_json(),
             "options": self.options.model_dump(mode="json", exclude={"preprocessing"}),
-            "tokenizer": checksum(self.corpus.folder / TOKENIZER_FILE),
+            "tokenizer": tokenizer_checksums(self.corpus.folder),
         }
 
     @classmethod
@@ -157,7 +157,7 @@ class EncodingTask:
         return cls(
             Corpus.from_json(folder, state["corpus"]),
             SplitFilter.from_json(state["split_filter"]),
-            PairTokenizer.load(folder / TOKENIZER_FILE),
+            PairTokenizer.load(folder),
             PreprocessOptions.from_settings(state["options"]),
         )
 

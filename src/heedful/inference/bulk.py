@@ -28,7 +28,7 @@ from heedful.generation.config import GenerationConfig, build_generation_config
 from heedful.inference.loading import load, parse_engine_name
 from heedful.inference.translation import Alternative, Translation
 from heedful.inference.translator import Translator
-from heedful.model_folder import FINGERPRINT_FILES, ModelFolder
+from heedful.model_folder import ModelFolder, list_model_files
 from heedful.progress import Reporter
 from heedful.tokenization.dependency_trees import HEADS_FORMAT, find_heads_error
 from heedful.tokenization.normalization import clean_sentence
@@ -99,7 +99,7 @@ class LineOptions:
     def fingerprint(self, models: Sequence[Path], engine: str) -> dict[str, Any]:
         """What must be equal to resume an output: model files, engine and settings."""
         return {
-            "model": [file_fingerprint(model / name) for model in models for name in FINGERPRINT_FILES],
+            "model": [file_fingerprint(path) for model in models for path in list_model_files(model)],
             "engine": engine,
             "generation": json.loads(self.generation_config.model_dump_json()),
             "prefix": self.prefix,

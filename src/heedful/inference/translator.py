@@ -23,7 +23,7 @@ from heedful.tokenization.dependency_trees import SentenceIds, get_token_ids
 from heedful.tokenization.normalization import clean_sentence
 from heedful.tokenization.sentence_splitter import TextSegment, split_sentences, split_text
 from heedful.tokenization.special_tokens import END
-from heedful.tokenization.tokenizer import language_tag
+from heedful.tokenization.vocabulary import language_tag
 
 _EMPTY_HYPOTHESIS = new_hypothesis([], [], penalty=lambda length: 1.0, complete=True)
 

@@ -39,8 +39,7 @@ class BPEDropout:
         self.dropout = dropout
         vocabulary = tokenizer.vocabulary
         self._token_ids = {token: token_id for token_id, token in enumerate(vocabulary.tokens)}
-        merges = (merge.partition(" ") for merge in vocabulary.merges)
-        self._ranks = {(left, right): rank for rank, (left, _, right) in enumerate(merges)}
+        self._ranks = {merge: rank for rank, merge in enumerate(vocabulary.merges)}
         self._starts_word = [
             token_id < vocabulary.special_count or token[0] == METASPACE
             for token_id, token in enumerate(vocabulary.tokens)

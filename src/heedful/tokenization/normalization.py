@@ -1,7 +1,8 @@
 """Text before tokenization: cleaning, pre-tokenization patterns, and ▁ for spaces.
 
-Marking spaces and escaping are reversible, so decode(encode(text)) == text. A changed pattern changes what
-stored models read: increase the format number in pair_tokenizer.py.
+Marking spaces and escaping are reversible, so decode(encode(text)) == text. Patterns and escapes are part of
+tokenizer.json (vocabulary.py): after a change, stored models cannot be read, so increase the format number in
+model_folder.py.
 """
 
 import re
@@ -14,8 +15,12 @@ METASPACE = "\u2581"
 """Stands for a space inside tokens (▁), so that a token shows whether it starts a word."""
 
 _ESCAPE = "\U0010fffd"  # private use, so absent from ordinary text
+ESCAPE_SEQUENCES = ((_ESCAPE, f"{_ESCAPE}0"), (METASPACE, f"{_ESCAPE}1"))
+"""Characters with a meaning of their own in tokens, and what stands for them; to be replaced in this order."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NEEDS_ESCAPE = re.compile(f"[{METASPACE}{_ESCAPE}\ud800-\udfff]")
-_ESCAPED = {_ESCAPE: f"{_ESCAPE}0", METASPACE: f"{_ESCAPE}1"}
+_ESCAPED = dict(ESCAPE_SEQUENCES)
 _ESCAPE_SEQUENCE = re.compile(f"{_ESCAPE}([01])")
 _CHARACTER = re.compile(f"{_ESCAPE}[01]|.", re.DOTALL)  # one character of the original text
 
@@ -51,6 +56,11 @@ WORD_PATTERN = "|".join(
     ]
 )
 """Like SUBWORD_PATTERN, but every symbol and every ideograph is a word."""
+
+
+def replace_surrogates(text: str) -> str:
+    """Text in which unpaired surrogates, which UTF-8 cannot encode, are U+FFFD."""
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def escape(text: str) -> str:

@@ -1,4 +1,10 @@
-"""The tokenizers of source and target, learned together and stored in one ``tokenizer.json``."""
+"""The tokenizers of source and target, trained together and stored in the files of their ecosystems.
+
+tokenizer.json         the vocabulary of both sides, or of the source (vocabulary.py)
+target_tokenizer.json  the vocabulary of the target, if it differs
+
+An imported MarianMT model keeps its own files: vocab.json, target_vocab.json, source.spm, target.spm.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -6,40 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from heedful.config import Config
 from heedful.errors import HeedfulError
-from heedful.files import read_json, write_bytes, write_text
-from heedful.tokenization.sentencepiece import SentencePieceTokenizer, SentencePieceVocabulary
-from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig, Vocabulary
+from heedful.files import checksum, read_json, write_bytes
+from heedful.tokenization.sentencepiece import SentencePieceTokenizer
+from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig
+from heedful.tokenization.vocabulary import Vocabulary
 from heedful.tokenization.vocabulary_training import learn_tokenizer
 
-FORMAT_VERSION = 2
-"""Newest format of tokenizer.json: 1 for vocabularies learned here, 2 for SentencePiece models, which are
-stored in files beside it."""
-
+TOKENIZER_FILE, TARGET_TOKENIZER_FILE = "tokenizer.json", "target_tokenizer.json"
+VOCABULARY_FILE, TARGET_VOCABULARY_FILE = "vocab.json", "target_vocab.json"
 SENTENCEPIECE_FILES = ("source.spm", "target.spm")
-"""SentencePiece models of source and target, beside tokenizer.json."""
+
+TOKENIZER_FILES = (
+    TARGET_TOKENIZER_FILE,
+    TOKENIZER_FILE,
+    *SENTENCEPIECE_FILES,
+    TARGET_VOCABULARY_FILE,
+    VOCABULARY_FILE,
+)
+"""All files of tokenizers, of which a folder has some."""
+
+MAX_FILE_BYTES = 512 * 1024 * 1024
+
+COPY_HINT = "copy the model folder again from its origin"
 
 TextPairFactory = Callable[[], Iterable[Sequence[str]]]
 """Returns an iterable of sentence pairs, source first; called again for each pass over the data."""
-
-
-class _TokenizerFile(Config):
-    """Content of tokenizer.json."""
-
-    format: int
-    config: TokenizerConfig
-    languages: tuple[str, str] | None
-    source: Vocabulary
-    target: Vocabulary | None
-    """None if both sides share the source vocabulary."""
-
-
-class _SentencePieceFile(_TokenizerFile):
-    """Content of tokenizer.json if SentencePiece models are stored beside it."""
-
-    source: SentencePieceVocabulary
-    target: SentencePieceVocabulary
 
 
 @dataclass(frozen=True)
@@ -48,76 +46,112 @@ class PairTokenizer:
 
     source: Tokenizer
     target: Tokenizer
-    config: TokenizerConfig
-    languages: tuple[str, str] | None = None
-    """Codes of the source and target language, if known."""
 
     @property
     def joint(self) -> bool:
         """Whether both sides share one vocabulary and can share embeddings (section 3.4)."""
         return self.source is self.target or self.source.vocabulary.tokens == self.target.vocabulary.tokens
 
+    @property
+    def has_target_vocabulary(self) -> bool:
+        """Whether the vocabulary of the target has a file of its own."""
+        source, target = self.source, self.target
+        return not self.joint or (source is not target and source.vocabulary.to_json() != target.vocabulary.to_json())
+
+    @property
+    def sentencepiece_digests(self) -> tuple[str, str] | None:
+        """SHA-256 of the SentencePiece models, if there are any."""
+        source, target = self.source, self.target
+        if isinstance(source, SentencePieceTokenizer) and isinstance(target, SentencePieceTokenizer):
+            return source.vocabulary.digest, target.vocabulary.digest
+        return None
+
     @classmethod
-    def train(
-        cls,
-        pairs: TextPairFactory,
-        config: TokenizerConfig,
-        languages: tuple[str, str] | None = None,
-        tags: Sequence[str] = (),
-    ) -> Self:
+    def train(cls, pairs: TextPairFactory, config: TokenizerConfig, tags: Sequence[str] = ()) -> Self:
         """Learn the tokenizers from pairs; each of ``tags`` (usually target languages) gets a token."""
         if config.joint_vocabulary:
             shared = learn_tokenizer(_SideTexts(pairs, (0, 1)), config, tags)
-            return cls(shared, shared, config, languages)
+            return cls(shared, shared)
         tokenizers = []
         for side, name in enumerate(("source", "target")):
             try:
                 tokenizers.append(learn_tokenizer(_SideTexts(pairs, (side,)), config, tags))
             except HeedfulError as error:
                 raise HeedfulError(f"{name} side: {error.problem}", hint=error.hint) from error
-        return cls(tokenizers[0], tokenizers[1], config, languages)
+        return cls(tokenizers[0], tokenizers[1])
 
-    def save(self, path: Path | str) -> None:
-        """Write one JSON file atomically, and SentencePiece models beside it."""
-        path, source, target = Path(path), self.source, self.target
-        content: _TokenizerFile
-        fields: dict[str, Any] = {"config": self.config, "languages": self.languages, "source": source.vocabulary}
+    def save(self, folder: Path) -> None:
+        """Write the files atomically, that of the source vocabulary last, and delete those of another tokenizer."""
+        source, target = self.source, self.target
+        names, contents = (TOKENIZER_FILE, TARGET_TOKENIZER_FILE), dict[str, bytes]()
         if isinstance(source, SentencePieceTokenizer) and isinstance(target, SentencePieceTokenizer):
-            content = _SentencePieceFile(format=FORMAT_VERSION, **fields, target=target.vocabulary)
-            for name, side in zip(SENTENCEPIECE_FILES, (source, target), strict=True):
-                write_bytes(path.with_name(name), side.model)
-        else:
-            content = _TokenizerFile(format=1, **fields, target=None if source is target else target.vocabulary)
-        write_text(path, json.dumps(content.model_dump(mode="json"), ensure_ascii=False, indent=1) + "\n")
+            names = (VOCABULARY_FILE, TARGET_VOCABULARY_FILE)
+            contents = dict(zip(SENTENCEPIECE_FILES, (source.model, target.model), strict=True))
+        if self.has_target_vocabulary:
+            contents[names[1]] = _format_json(target.vocabulary)
+        contents[names[0]] = _format_json(source.vocabulary)
+        delete_tokenizer(folder, except_for=contents)
+        for name, content in contents.items():
+            write_bytes(folder / name, content)
 
     @classmethod
-    def load(cls, path: Path | str) -> Self:
+    def load(cls, folder: Path) -> Self:
         """Read what ``save`` wrote."""
-        path = Path(path)
-        state = read_json(path, "copy the model folder again from its origin")
-        if not isinstance(state.get("format"), int):
-            raise HeedfulError(
-                f"{path} is not a Heedful tokenizer", hint="check the path: the file has no format number"
-            )
-        if state["format"] > FORMAT_VERSION:
-            raise HeedfulError(
-                f"{path} has format {state['format']}, newer than this Heedful supports ({FORMAT_VERSION})",
-                hint="upgrade with: pip install --upgrade heedful",
-            )
-        try:
-            if state["format"] == 1:
-                content = _TokenizerFile.from_settings(state)
-                source = target = Tokenizer(content.source)
-                if content.target:
-                    target = Tokenizer(content.target)
-            else:
-                content = _SentencePieceFile.from_settings(state)
-                sides = zip((content.source, content.target), SENTENCEPIECE_FILES, strict=True)
-                source, target = (SentencePieceTokenizer.open(side, path.with_name(name)) for side, name in sides)
-        except HeedfulError as error:
-            hint = error.hint or "copy the file again from its origin"
-            raise HeedfulError(f"tokenizer file {path} is corrupt: {error.problem}", hint=hint) from None
-        return cls(source, target, content.config, content.languages)
+        if not (folder / TOKENIZER_FILE).is_file() and (folder / VOCABULARY_FILE).is_file():
+            target_name = TARGET_VOCABULARY_FILE if (folder / TARGET_VOCABULARY_FILE).exists() else VOCABULARY_FILE
+            sides = zip((VOCABULARY_FILE, target_name), SENTENCEPIECE_FILES, strict=True)
+            return cls(*(_load_sentencepiece(folder, *names) for names in sides))
+        source = target = _load_tokenizer(folder / TOKENIZER_FILE)
+        if (folder / TARGET_TOKENIZER_FILE).exists():
+            target = _load_tokenizer(folder / TARGET_TOKENIZER_FILE)
+        return cls(source, target)
+
+    @staticmethod
+    def is_saved(folder: Path) -> bool:
+        """Whether ``save`` was completed in this folder."""
+        return any((folder / name).is_file() for name in (TOKENIZER_FILE, VOCABULARY_FILE))
+
+
+def delete_tokenizer(folder: Path, except_for: Iterable[str] = ()) -> None:
+    """Delete the files of a tokenizer."""
+    for name in set(TOKENIZER_FILES).difference(except_for):
+        (folder / name).unlink(missing_ok=True)
+
+
+def tokenizer_checksums(folder: Path) -> dict[str, str]:
+    """The checksum of each file of the tokenizer in a folder."""
+    return {name: checksum(folder / name) for name in TOKENIZER_FILES if (folder / name).is_file()}
+
+
+def _format_json(vocabulary: Vocabulary) -> bytes:
+    return (json.dumps(vocabulary.to_json(), ensure_ascii=False, indent=2) + "\n").encode()
+
+
+def _load_tokenizer(path: Path) -> Tokenizer:
+    content = _read_vocabulary(path)
+    try:
+        return Tokenizer(Vocabulary.from_json(content))
+    except HeedfulError as error:
+        raise HeedfulError(f"cannot use tokenizer file {path}: {error.problem}", hint=error.hint or COPY_HINT) from None
+
+
+def _load_sentencepiece(folder: Path, vocabulary_name: str, model_name: str) -> SentencePieceTokenizer:
+    ids = _read_vocabulary(folder / vocabulary_name)
+    try:
+        model = (folder / model_name).read_bytes()
+    except OSError as error:
+        raise HeedfulError(f"cannot read {folder / model_name}: {error.strerror}", hint=COPY_HINT) from None
+    try:
+        return SentencePieceTokenizer.from_ids(ids, model)
+    except HeedfulError as error:
+        problem = f"cannot use tokenizer file {folder / vocabulary_name} with {model_name}: {error.problem}"
+        raise HeedfulError(problem, hint=error.hint or COPY_HINT) from None
+
+
+def _read_vocabulary(path: Path) -> dict[str, Any]:
+    if path.is_file() and path.stat().st_size > MAX_FILE_BYTES:
+        raise HeedfulError(f"{path} is too large for a tokenizer", hint=COPY_HINT)
+    return read_json(path, COPY_HINT)
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,20 @@ import hashlib
 import re
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, starmap
-from pathlib import Path
 from typing import Any, Literal, Self
 
 from pydantic import model_validator
-from tokenizers import models
 
 from heedful.errors import HeedfulError, check_extras
-from heedful.tokenization.normalization import METASPACE
+from heedful.tokenization.normalization import METASPACE, replace_surrogates
 from heedful.tokenization.special_tokens import END, PAD, SPECIALS, UNK, split_tags
-from heedful.tokenization.tokenizer import Tokenizer, TokenizerType, Vocabulary, build_hf_tokenizer, language_tag
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import TokenizerType, Vocabulary, build_pre_tokenizer, language_tag
 
 _LEADING_TAG = re.compile(r"\s*>>([^<>\s]+)<<")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_LANGUAGE_TAG = re.compile(r">>([A-Za-z][A-Za-z0-9_.-]*)<<")
 _BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -55,6 +54,33 @@ class SentencePieceVocabulary(Vocabulary):
             raise ValueError("merges and scores belong in the SentencePiece model")
         return self
 
+    @classmethod
+    def from_ids(cls, ids: Mapping[str, Any], digest: str) -> Self:
+        """The vocabulary of a MarianMT model, from its vocab.json: the id of every token."""
+        if any(type(token_id) is not int for token_id in ids.values()):
+            raise HeedfulError("it has an id that is not an integer")
+        tokens = sorted(ids, key=lambda token: int(ids[token]))
+        if [ids[token] for token in tokens] != list(range(len(tokens))):
+            raise HeedfulError(f"its ids have gaps: they are not 0 to {len(tokens) - 1}")
+        tags = [match[1] for token in tokens if (match := _LANGUAGE_TAG.fullmatch(token))]
+        reserved = [*SPECIALS, *map(language_tag, tags)]
+        if missing := [special for special in SPECIALS if special not in ids]:
+            raise HeedfulError(f"it has no {missing[0]}")
+        reserved_set = set(reserved)
+        subwords = [token for token in tokens if token not in reserved_set]
+        return cls.from_settings(
+            {
+                "languages": tags,
+                "tokens": [*reserved, *subwords],
+                "digest": digest,
+                "original_ids": [ids[token] for token in reserved],
+            }
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of vocab.json."""
+        return {token: token_id for token_id, token in enumerate(self.original_tokens())}
+
     def original_tokens(self) -> list[str]:
         """The tokens in the order of the original model."""
         subwords = iter(self.tokens[self.first_subword_id :])
@@ -73,7 +99,7 @@ class SentencePieceTokenizer(Tokenizer):
     def __init__(self, vocabulary: SentencePieceVocabulary, model: bytes) -> None:
         self.vocabulary, self.model = vocabulary, model
         self._processor = load_processor(model)
-        self._backend = build_hf_tokenizer(models.BPE(), "bpe")  # only splits words for display
+        self._pre_tokenizer = build_pre_tokenizer("bpe")  # only splits words for display
         subword_ids = range(vocabulary.first_subword_id, len(vocabulary.tokens))
         self._subword_ids = {vocabulary.tokens[token_id]: token_id for token_id in subword_ids}
         self._token_bytes = [b""] * vocabulary.first_subword_id
@@ -85,19 +111,9 @@ class SentencePieceTokenizer(Tokenizer):
                 self._token_bytes.append(subword.encode())
 
     @classmethod
-    def open(cls, vocabulary: SentencePieceVocabulary, path: Path) -> Self:
-        """The tokenizer with the SentencePiece model of a file."""
-        try:
-            model = path.read_bytes()
-        except OSError as error:
-            raise HeedfulError(
-                f"cannot read {path.name}: {error.strerror}", hint="copy the model folder again"
-            ) from None
-        if hashlib.sha256(model).hexdigest() != vocabulary.digest:
-            raise HeedfulError(
-                f"{path.name} does not match the tokenizer: its checksum differs", hint="copy the model folder again"
-            )
-        return cls(vocabulary, model)
+    def from_ids(cls, ids: Mapping[str, Any], model: bytes) -> Self:
+        """The tokenizer of one side of a MarianMT model: its vocab.json and its SentencePiece model."""
+        return cls(SentencePieceVocabulary.from_ids(ids, hashlib.sha256(model).hexdigest()), model)
 
     def leading_tag(self, text: str) -> str:
         """The language tag that a user typed before a text, if the vocabulary has it."""
@@ -106,7 +122,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = []
-        for index, (part, is_tag) in enumerate(split_tags(_SURROGATE.sub("\ufffd", text))):
+        for index, (part, is_tag) in enumerate(split_tags(replace_surrogates(text))):
             tag = part if is_tag else "" if index else self.leading_tag(part)  # a typed tag counts only at the start
             if tag:
                 ids.append(self.tag_id(tag))
@@ -244,8 +260,8 @@ def _subword_scores(vocabulary: Vocabulary) -> list[float]:
     if vocabulary.model_type == "word":
         return [-1.0] * len(vocabulary.tokens)
     ranks: dict[str, int] = {}
-    for rank, merge in enumerate(vocabulary.merges):
-        ranks.setdefault(merge.replace(" ", "", 1), rank)
+    for rank, (left, right) in enumerate(vocabulary.merges):
+        ranks.setdefault(left + right, rank)
     alphabet = len(vocabulary.merges)
     scores = [-float(ranks.get(subword, alphabet)) for subword in vocabulary.tokens]
     return [0.0] * vocabulary.first_subword_id + scores[vocabulary.first_subword_id :]

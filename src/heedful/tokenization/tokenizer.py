@@ -3,35 +3,35 @@
 Ids: ``<pad>`` 0, ``</s>`` 1, ``<unk>`` 2, language tags, bytes ``<0x00>``..``<0xFF>``, learned subwords.
 Characters outside the alphabet are encoded as bytes, so decode(encode(text)) == text for every model type and
 any text. No text encodes to a special id, whatever it looks like: only tags do (special_tokens.py), which
-cleaning removes from user text.
+cleaning removes from user text. The library does the same with the file of a vocabulary (vocabulary.py).
 """
 
 import codecs
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Literal, Self
+from typing import Self
 
-import tokenizers
-from pydantic import Field, FiniteFloat, model_validator
-from tokenizers import Regex, models, normalizers, pre_tokenizers
+from pydantic import Field, model_validator
 
 from heedful.config import Config
 from heedful.errors import HeedfulError
 from heedful.tokenization.normalization import (
     METASPACE,
-    SUBWORD_PATTERN,
-    WORD_PATTERN,
     char_offsets,
     escape,
+    replace_surrogates,
     unescape,
     unmark_spaces,
 )
-from heedful.tokenization.special_tokens import SPECIALS, TAG_OPEN, UNK, split_tags
-
-BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
-
-TokenizerType = Literal["word", "character", "bpe", "unigram"]
+from heedful.tokenization.special_tokens import TAG_OPEN, split_tags
+from heedful.tokenization.vocabulary import (
+    TokenizerType,
+    Vocabulary,
+    build_hf_tokenizer,
+    build_pre_tokenizer,
+    language_tag,
+)
 
 
 class TokenizerConfig(Config):
@@ -59,98 +59,13 @@ class TokenizerConfig(Config):
         return self
 
 
-class Vocabulary(Config):
-    """Everything a tokenizer has learned, as plain data, validated on loading."""
-
-    model_type: TokenizerType
-    """The segmentation model."""
-    languages: tuple[str, ...] = ()
-    """Names of tags: target languages and other marks of a source (special_tokens.py)."""
-    tokens: tuple[str, ...]
-    """The token of every id."""
-    merges: tuple[str, ...] = ()
-    """BPE: the pairs to merge, ``"left right"``, by rank."""
-    scores: tuple[FiniteFloat, ...] = ()
-    """Unigram: the log-probability of every token."""
-
-    @property
-    def special_count(self) -> int:
-        """Number of specials and tags, which come first and have no text."""
-        return len(SPECIALS) + len(self.languages)
-
-    @property
-    def first_subword_id(self) -> int:
-        """The first id of a learned subword, after the bytes."""
-        return self.special_count + len(BYTES)
-
-    @model_validator(mode="after")
-    def _check_unicode(self) -> Self:
-        try:
-            "".join(self.tokens).encode()
-        except UnicodeEncodeError:  # an unpaired surrogate, which JSON can encode
-            raise ValueError("a token is not valid Unicode text") from None
-        return self
-
-    @model_validator(mode="after")
-    def _check_consistency(self) -> Self:
-        reserved = build_reserved_tokens(self.languages)
-        if self.tokens[: len(reserved)] != reserved:
-            raise ValueError("the tokens do not start with the specials, language tags and bytes")
-        token_set = set(self.tokens)
-        if len(token_set) < len(self.tokens) or "" in token_set:
-            raise ValueError("a token is empty or duplicated")
-        if len(self.scores) != (len(self.tokens) if self.model_type == "unigram" else 0):
-            raise ValueError("the number of scores differs from the number of tokens")
-        if self.merges and self.model_type != "bpe":
-            raise ValueError(f"a {self.model_type!r} vocabulary cannot have merges")
-        for merge in self.merges:
-            left, _, right = merge.partition(" ")
-            if not {left, right, left + right} <= token_set:
-                raise ValueError(f"merge {merge!r} has unknown tokens")
-        return self
-
-
-def language_tag(language: str) -> str:
-    """The token of a language tag.
-
-    >>> language_tag("fr")
-    '>>fr<<'
-    """
-    return f">>{language}<<"
-
-
-def build_reserved_tokens(languages: Sequence[str]) -> tuple[str, ...]:
-    """The tokens that every vocabulary starts with."""
-    return (*SPECIALS, *map(language_tag, languages), *BYTES)
-
-
-def build_hf_tokenizer(model: models.Model, model_type: TokenizerType) -> tokenizers.Tokenizer:
-    """A Hugging Face tokenizer without added tokens, so that text never becomes a special."""
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend(METASPACE), normalizers.Replace(" ", METASPACE)])
-    pattern = WORD_PATTERN if model_type == "word" else SUBWORD_PATTERN
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
-    return tokenizer
-
-
 class Tokenizer:
     """Splits text into the tokens of one vocabulary."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self.vocabulary, model_type = vocabulary, vocabulary.model_type
-        model: models.Model
-        if model_type == "unigram":
-            scored_tokens = list(zip(vocabulary.tokens, vocabulary.scores, strict=True))
-            model = models.Unigram(scored_tokens, unk_id=UNK, byte_fallback=True)
-        else:
-            model = models.BPE(
-                vocab={token: token_id for token_id, token in enumerate(vocabulary.tokens)},
-                merges=[(left, right) for left, _, right in (merge.partition(" ") for merge in vocabulary.merges)],
-                unk_token=SPECIALS[UNK],
-                byte_fallback=True,
-                ignore_merges=model_type == "word",  # a known word is one token although no merges lead to it
-            )
-        self._backend = build_hf_tokenizer(model, model_type)
+        self.vocabulary = vocabulary
+        self._backend = build_hf_tokenizer(vocabulary)
+        self._pre_tokenizer = build_pre_tokenizer(vocabulary.model_type)
         subwords = vocabulary.tokens[vocabulary.first_subword_id :]
         self._token_bytes = [  # the UTF-8 bytes of each token
             *([b""] * vocabulary.special_count),
@@ -183,19 +98,19 @@ class Tokenizer:
         """The ids of tokens and tags, without END."""
         if TAG_OPEN in text:
             return self._encode_with_tags(text)
-        return list(self._backend.encode(escape(text), add_special_tokens=False).ids)
+        return list(self._backend.encode(replace_surrogates(text), add_special_tokens=False).ids)
 
     def _encode_with_tags(self, text: str) -> list[int]:
         return [
             token_id
             for part, is_tag in split_tags(text)
-            for token_id in ([self.tag_id(part)] if is_tag else self._backend.encode(escape(part)).ids)
+            for token_id in ([self.tag_id(part)] if is_tag else self._backend.encode(replace_surrogates(part)).ids)
         ]
 
     def encode_batch(self, texts: Iterable[str]) -> list[list[int]]:
         """``encode`` many texts, on all cores."""
         texts = list(texts)
-        encodings = self._backend.encode_batch_fast(list(map(escape, texts)), add_special_tokens=False)
+        encodings = self._backend.encode_batch_fast(list(map(replace_surrogates, texts)), add_special_tokens=False)
         return [
             self._encode_with_tags(text) if TAG_OPEN in text else list(encoding.ids)
             for text, encoding in zip(texts, encodings, strict=True)
@@ -301,5 +216,4 @@ class Tokenizer:
 
     def pre_tokenize(self, marked_text: str) -> list[str]:
         """The words of marked text (▁ for spaces); merges never cross word boundaries."""
-        assert self._backend.pre_tokenizer is not None
-        return [word for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(marked_text)]
+        return [word for word, _ in self._pre_tokenizer.pre_tokenize_str(marked_text)]

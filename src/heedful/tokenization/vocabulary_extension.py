@@ -11,7 +11,8 @@ from itertools import groupby, islice, pairwise
 
 from heedful.errors import HeedfulError
 from heedful.tokenization.pair_tokenizer import PairTokenizer, TextPairFactory
-from heedful.tokenization.tokenizer import Tokenizer, Vocabulary
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import Vocabulary
 from heedful.tokenization.vocabulary_training import MAX_SUBWORD_LENGTH
 
 MIN_FREQUENCY = 5
@@ -27,10 +28,10 @@ def extend_pair_tokenizer(tokenizer: PairTokenizer, pairs: TextPairFactory, limi
     """Add up to ``limit`` tokens to the joint vocabulary or to each of two."""
     if tokenizer.joint:
         shared = extend_tokenizer(tokenizer.source, (side for pair in pairs() for side in pair[:2]), limit)
-        return PairTokenizer(shared, shared, tokenizer.config, tokenizer.languages)
+        return PairTokenizer(shared, shared)
     source = extend_tokenizer(tokenizer.source, (pair[0] for pair in pairs()), limit)
     target = extend_tokenizer(tokenizer.target, (pair[1] for pair in pairs()), limit)
-    return PairTokenizer(source, target, tokenizer.config, tokenizer.languages)
+    return PairTokenizer(source, target)
 
 
 def check_extendable(tokenizer: Tokenizer) -> None:
@@ -65,12 +66,12 @@ def extend_tokenizer(tokenizer: Tokenizer, texts: Iterable[str], limit: int) -> 
         for is_known, group in groupby(word, key=tokens.__contains__)
         if is_known and len(run := list(group)) > 1
     ]
-    merges: list[str] = []
+    merges: list[tuple[str, str]] = []
     for left, right in _find_merges(runs, set(vocabulary.tokens[: vocabulary.first_subword_id])):
         if left + right not in tokens and len(tokens) >= len(vocabulary.tokens) + limit:
             break
         tokens[left + right] = None
-        merges.append(f"{left} {right}")
+        merges.append((left, right))
     changes = {"tokens": tuple(tokens), "merges": (*vocabulary.merges, *merges)}
     return Tokenizer(Vocabulary.from_settings(vocabulary.model_dump() | changes))
 
@@ -79,8 +80,7 @@ def spell_new_tokens(old: Vocabulary, new: Vocabulary) -> list[list[int]]:
     """For each new token of an extended vocabulary the old ids that spelled it."""
     old_ids = {token: token_id for token_id, token in enumerate(old.tokens)}
     merge_parts: dict[str, tuple[str, str]] = {}
-    for merge in new.merges[len(old.merges) :]:
-        left, _, right = merge.partition(" ")
+    for left, right in new.merges[len(old.merges) :]:
         merge_parts.setdefault(left + right, (left, right))
 
     def spell(token: str) -> list[int]:

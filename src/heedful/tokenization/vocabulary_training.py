@@ -6,35 +6,34 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import tokenizers
 from tokenizers import models, trainers
 
 from heedful.errors import HeedfulError
 from heedful.tokenization.normalization import METASPACE, escape, mark_spaces
 from heedful.tokenization.special_tokens import strip_tags
-from heedful.tokenization.tokenizer import (
-    Tokenizer,
-    TokenizerConfig,
+from heedful.tokenization.tokenizer import Tokenizer, TokenizerConfig
+from heedful.tokenization.vocabulary import (
+    TAG_NAME,
     TokenizerType,
     Vocabulary,
-    build_hf_tokenizer,
+    build_pre_tokenizer,
     build_reserved_tokens,
 )
 
 MAX_SUBWORD_LENGTH = 24  # characters; without a limit, scripts without spaces learn full phrases
 
-_LANGUAGE = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-
 
 class _VocabularyEntries(NamedTuple):
     subwords: list[str]
-    merges: tuple[str, ...] = ()
+    merges: tuple[tuple[str, str], ...] = ()
     scores: tuple[float, ...] = ()
 
 
 def learn_tokenizer(texts: Iterable[str], config: TokenizerConfig, languages: Sequence[str] = ()) -> Tokenizer:
     """Learn a tokenizer from texts, which are read twice; each language gets a tag."""
     for language in languages:
-        if not _LANGUAGE.fullmatch(language):
+        if not re.fullmatch(TAG_NAME, language):
             raise HeedfulError(f"invalid language code {language!r}", hint="use a code such as fr or pt-BR")
     if len(set(languages)) < len(languages):
         raise HeedfulError(f"duplicate language: {', '.join(languages)}", hint="name each language once")
@@ -59,11 +58,11 @@ def learn_tokenizer(texts: Iterable[str], config: TokenizerConfig, languages: Se
             f"an alphabet of {len(alphabet)} and {len(reserved)} specials and bytes need at least {minimum}",
             hint=hint,
         )
-    escaped_texts = (escape(strip_tags(text)) for text in texts)
+    marked_texts = (mark_spaces(escape(strip_tags(text))) for text in texts)
     if len(alphabet) < len(counts):  # line breaks in place of rare characters, so that no merge crosses them
-        rare = re.compile(f"[^{re.escape(''.join(alphabet).replace(METASPACE, ' '))}]+")
-        escaped_texts = (rare.sub("\n", text) for text in escaped_texts)
-    entries = _LEARNERS[config.model_type](escaped_texts, alphabet, max_subwords)
+        rare = re.compile(f"[^{re.escape(''.join(alphabet))}]+")
+        marked_texts = (rare.sub("\n", text) for text in marked_texts)
+    entries = _LEARNERS[config.model_type](marked_texts, alphabet, max_subwords)
     return Tokenizer(
         Vocabulary(
             model_type=config.model_type,
@@ -78,7 +77,8 @@ def learn_tokenizer(texts: Iterable[str], config: TokenizerConfig, languages: Se
 def _train_model(
     model: models.Model, model_type: TokenizerType, trainer: trainers.Trainer, texts: Iterator[str]
 ) -> dict[str, Any]:
-    tokenizer = build_hf_tokenizer(model, model_type)
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = build_pre_tokenizer(model_type)
     tokenizer.train_from_iterator(texts, trainer)
     state: dict[str, Any] = json.loads(tokenizer.to_str())["model"]
     return state
@@ -106,7 +106,7 @@ def _learn_merges(texts: Iterator[str], alphabet: list[str], max_subwords: int) 
     )
     state = _train_model(models.BPE(), "bpe", trainer, texts)
     subwords = sorted(state["vocab"], key=lambda subword: state["vocab"][subword])
-    return _VocabularyEntries(subwords, merges=tuple(f"{left} {right}" for left, right in state["merges"]))
+    return _VocabularyEntries(subwords, merges=tuple(map(tuple, state["merges"])))
 
 
 def _learn_unigrams(texts: Iterator[str], alphabet: list[str], max_subwords: int) -> _VocabularyEntries:

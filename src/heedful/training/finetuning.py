@@ -99,7 +99,7 @@ def add_model_settings(settings: Settings) -> Settings:
     shape = model_folder.config.model.model_dump(mode="json")
     inherited: Settings = {
         "cleaning": {"unicode_normalization": model_folder.config.unicode_normalization},
-        "tokenizer": model_folder.tokenizer.config.model_dump(mode="json"),
+        "tokenizer": model_folder.config.tokenizer.model_dump(mode="json"),
         "model": {name: value for name, value in shape.items() if name in ArchitectureConfig.model_fields},
     }
     _check_overrides(settings, inherited, folder)
@@ -139,7 +139,6 @@ def _check_overrides(settings: Settings, inherited: Settings, folder: Path) -> N
 def build_finetuning_tokenizer(config: RunConfig, pairs: TextPairFactory, inputs: CorpusInputs) -> PairTokenizer:
     """The tokenizer of the initial model, with finetuning.new_subwords if set."""
     tokenizer = open_init_model(Path(config.finetuning.init_from)).tokenizer
-    tokenizer = replace(tokenizer, languages=tokenizer.languages or inputs.languages)
     for tag in inputs.tags:
         tokenizer.source.tag_id(tag)  # raises if there is none
     if not config.finetuning.new_subwords:

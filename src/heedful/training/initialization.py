@@ -25,7 +25,7 @@ from heedful.models.transformer import Transformer
 from heedful.progress import Reporter
 from heedful.tokenization.normalization import METASPACE, unescape
 from heedful.tokenization.pair_tokenizer import PairTokenizer, TextPairFactory
-from heedful.tokenization.tokenizer import Vocabulary
+from heedful.tokenization.vocabulary import Vocabulary
 from heedful.tokenization.vocabulary_training import learn_tokenizer
 from heedful.training.config import RunConfig, TrainingConfig, get_setting
 
@@ -150,7 +150,7 @@ def build_encoder_tokenizer(config: RunConfig, pairs: TextPairFactory, inputs: C
         )
     source = _open_masked_model(Path(config.training.init_encoder_from)).tokenizer.source
     target = learn_tokenizer((pair[1] for pair in pairs()), config.tokenizer)
-    return PairTokenizer(source, target, config.tokenizer, inputs.languages)
+    return PairTokenizer(source, target)
 
 
 def init_encoder(model: Model, folder: str, report: Reporter) -> None:

@@ -261,9 +261,7 @@ def write_model_folder(trainer: Trainer, folder: Path) -> ModelFolder:
         bleu_sentences = 2 * config.bleu_sentences if config.max_minutes else FINAL_BLEU_SENTENCES
         weights_description = load_best_weights(trainer)
         trainer.report.info(weights_description)
-        result = validate_directions(
-            trainer.model, prepared.tokenizer, prepared.validation, prepared.validation_directions, bleu_sentences
-        )
+        result = validate_directions(trainer.model, prepared, bleu_sentences)
         for line in format_directions(result, prepared.directions):
             trainer.report.info(line)
     card = render_model_card(trainer, result, weights_description, report)
@@ -281,8 +279,9 @@ def _build_model_folder_config(trainer: Trainer, folder: Path) -> ModelFolderCon
     # If nearly all sources are one sentence, text must be split before translation.
     pairs = islice(read_cleaned_pairs(find_first_shard(folder / "training" / "data")), 10_000)
     init_config, directions = prepared.init_config, prepared.directions
-    languages = (init_config.languages if init_config else None) or prepared.tokenizer.languages
-    language = languages[0] if languages else ""  # the source language of the model, as in translation
+    language = (
+        prepared.languages[0] if prepared.languages else ""
+    )  # the source language of the model, as in translation
     has_several = [len(split_sentences(strip_tags(pair.source), language)) > 1 for pair in pairs]
     single_sentences = sum(has_several) < len(has_several) * MULTI_SENTENCE_FRACTION
     if init_config is not None:
@@ -292,15 +291,16 @@ def _build_model_folder_config(trainer: Trainer, folder: Path) -> ModelFolderCon
             "generation": prepared.config.generation,
             "max_source_length": max(max_source_length, init_config.max_source_length),
             "split_sentences": init_config.split_sentences and single_sentences,
-            "languages": languages,
+            "languages": prepared.languages,
             "directions": all_directions if init_config.directions else (),
         }
         return init_config.model_copy(update=changes)
     return ModelFolderConfig(
-        languages=languages,
+        languages=prepared.languages,
         target_languages=tuple(dict.fromkeys(target for _, target in directions)),
         source_languages=tuple(dict.fromkeys(source for source, _ in directions)),
         directions=directions,
+        tokenizer=prepared.config.tokenizer,
         model=trainer.model.config,
         generation=prepared.config.generation,
         max_source_length=max_source_length,
@@ -344,7 +344,7 @@ def render_model_card(
 ) -> str:
     """Data, settings, scores and samples in Markdown; of a fine-tuned model before and after."""
     prepared, config, state = trainer.prepared, trainer.prepared.config, trainer.state
-    languages, architecture = prepared.tokenizer.languages, config.model.architecture
+    languages, architecture = prepared.languages, config.model.architecture
     is_language_model = architecture in LANGUAGE_MODEL_ARCHITECTURES
     title_directions = prepared.directions or ((languages,) if languages else ())
     title = ", ".join(f"{source} to {target}" for source, target in title_directions) or TITLES.get(

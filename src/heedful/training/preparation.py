@@ -2,7 +2,7 @@
 
 data/cleaned.tsv              cleaned pairs of all sources, with their tags (data/corpus.py)
 data/config.json              the settings that were chosen for this corpus
-data/tokenizer.json
+data/tokenizer.json           and target_tokenizer.json (tokenization/pair_tokenizer.py)
 data/validation.tsv           validation pairs
 data/original_validation.tsv  original-domain validation pairs, when fine-tuning
 data/init/                    the tokenizer of the initial model, if fine-tuning adds subwords
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from heedful.data.cleaning import Pair, read_cleaned_pairs
 from heedful.data.config import CleaningConfig, PreprocessingConfig
@@ -34,7 +34,6 @@ from heedful.data.glossary import TERM_TAGS, format_term_notes
 from heedful.data.parallel_cleaning import compute_statistics
 from heedful.data.preprocess import (
     CONFIG_FILE,
-    TOKENIZER_FILE,
     TRAIN_FOLDER,
     EncodingTask,
     clean_corpus,
@@ -52,7 +51,7 @@ from heedful.files import read_json, write_json
 from heedful.model_folder import ModelFolderConfig
 from heedful.models.config import ModelConfig
 from heedful.progress import Reporter, format_count
-from heedful.tokenization.pair_tokenizer import PairTokenizer
+from heedful.tokenization.pair_tokenizer import PairTokenizer, delete_tokenizer
 from heedful.training.config import RunConfig
 from heedful.training.finetuning import build_finetuning_model_config, build_finetuning_tokenizer, open_init_model
 from heedful.training.initialization import build_encoder_tokenizer
@@ -100,6 +99,8 @@ class PreparedCorpus:
     dataset: TokenDataset | ShardedTokenDataset | StreamingDataset
     validation: list[Pair]
     summary: list[str]
+    languages: tuple[str, str] | None = None
+    """Codes of the source and target language, if known."""
     mixture: Mixture | None = None
     """How much of each source an epoch sees."""
     directions: tuple[Direction, ...] = ()
@@ -154,7 +155,7 @@ def prepare(
     if preprocessing.streaming:
         sample, summary = sample_corpus(inputs, folder, cleaning, preprocessing, report)
         corpus, sizes = sample.corpus, sample.sizes
-        (folder / TOKENIZER_FILE).unlink(missing_ok=True)  # of an earlier sample
+        delete_tokenizer(folder)  # of an earlier sample
         statistics = CorpusStatistics.from_pairs(corpus.iter_with_index(), len(corpus.sources))
         characters = round(sum(sizes) / sum(corpus.sizes) * sum(statistics.characters))
         config, reason = choose(
@@ -173,15 +174,15 @@ def prepare(
         report.info(f"training the {config.tokenizer.model_type} tokenizer")
     else:
         split = add_original_validation(split, inputs, corpus, config.cleaning)
-    if (folder / TOKENIZER_FILE).is_file():  # trained before a crash
-        tokenizer = PairTokenizer.load(folder / TOKENIZER_FILE)
+    if PairTokenizer.is_saved(folder):  # trained before a crash
+        tokenizer = PairTokenizer.load(folder)
     else:
         tokenizer = _build_tokenizer(config, partial(_sample_pairs, corpus, split.split_filter), inputs)
-        tokenizer.save(folder / TOKENIZER_FILE)
+        tokenizer.save(folder)
     tokenizers = [tokenizer]
     if init_model is not None and config.finetuning.new_subwords:
         (folder / INIT_FOLDER).mkdir(exist_ok=True)
-        init_model.tokenizer.save(folder / INIT_FOLDER / TOKENIZER_FILE)
+        init_model.tokenizer.save(folder / INIT_FOLDER)
         tokenizers.append(init_model.tokenizer)
     split = _drop_long_validation_pairs(split, tokenizers, config.model.max_length, inputs.unit)
     write_tsv(split.validation, folder / VALIDATION_FILE)
@@ -224,6 +225,7 @@ def prepare(
         dataset,
         split.validation,
         [*summary, reason, *notes],
+        (init_model.config.languages if init_model else None) or inputs.languages,
         mixture,
         inputs.directions,
         split.validation_directions,
@@ -234,6 +236,7 @@ def prepare(
         folder / PREPROCESSED_FILE,
         {
             "summary": prepared.summary,
+            "languages": prepared.languages,
             "config": config.model_dump(mode="json"),
             "init": init_model.config.model_dump(mode="json") if init_model else None,
             "sizes": mixture.sizes,
@@ -254,7 +257,7 @@ def _build_tokenizer(config: RunConfig, pairs: Callable[[], Iterator[Pair]], inp
     if config.training.init_encoder_from:
         return build_encoder_tokenizer(config, pairs, inputs)
     tags = (*inputs.tags, *(TERM_TAGS if config.inline_terms.fraction else ()))
-    return PairTokenizer.train(pairs, config.tokenizer, inputs.languages, tags)
+    return PairTokenizer.train(pairs, config.tokenizer, tags)
 
 
 def check_streaming_config(config: RunConfig) -> None:
@@ -334,7 +337,7 @@ def load_prepared(folder: Path, repair_with: Reporter | None = None) -> Prepared
     state = read_json(folder / PREPROCESSED_FILE, CORRUPT_HINT)
     try:
         config = RunConfig.from_settings(state["config"])
-        tokenizer = PairTokenizer.load(folder / TOKENIZER_FILE)
+        tokenizer = PairTokenizer.load(folder)
         dataset: TokenDataset | ShardedTokenDataset | StreamingDataset
         if (folder / STREAMING_FILE).is_file():
             dataset = StreamingDataset.open(folder, config.preprocess_options, tokenizer)
@@ -360,6 +363,7 @@ def load_prepared(folder: Path, repair_with: Reporter | None = None) -> Prepared
             dataset,
             validation,
             [str(line) for line in state["summary"]],
+            _read_languages(state["languages"]),
             Mixture(sizes, fractions),
             tuple((source, target) for source, target in state["directions"]),
             tuple((source, target) for source, target in state["validation_directions"]),
@@ -368,3 +372,12 @@ def load_prepared(folder: Path, repair_with: Reporter | None = None) -> Prepared
         )
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise HeedfulError(f"the preprocessed corpus in {folder} is corrupt: {error}", hint=CORRUPT_HINT) from None
+
+
+def _read_languages(value: Any) -> tuple[str, str] | None:
+    if value is None:
+        return None
+    source, target = value
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise ValueError(f"languages {value!r}")
+    return source, target

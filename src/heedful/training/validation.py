@@ -57,9 +57,16 @@ class ValidationResult:
 
 
 def validate_pairs(
-    model: Model, tokenizer: PairTokenizer, pairs: Sequence[Pair], bleu_sentences: int
+    model: Model,
+    tokenizer: PairTokenizer,
+    pairs: Sequence[Pair],
+    bleu_sentences: int,
+    languages: Direction | None = None,
 ) -> ValidationResult:
-    """Loss on all pairs; BLEU and chrF of greedy translations of the first ``bleu_sentences``."""
+    """Loss on all pairs; BLEU and chrF of greedy translations of the first ``bleu_sentences``.
+
+    BLEU tokenizes by the target language of ``languages``.
+    """
     was_training = model.training
     model.eval()
     try:
@@ -71,7 +78,7 @@ def validate_pairs(
         if not scored_pairs or is_language_model or not isinstance(model, Seq2SeqModel):
             return ValidationResult(loss)
         translations = _translate_greedily(model, tokenizer, [pair.source_with_heads for pair in scored_pairs])
-        language = tokenizer.languages[1] if tokenizer.languages else ""
+        language = languages[1] if languages else ""
         scores = corpus_scores(translations, [pair.target for pair in scored_pairs], ("BLEU", "chrF"), language)
         samples = [
             (strip_tags(pair.source), pair.target, text)
@@ -82,18 +89,17 @@ def validate_pairs(
         model.train(was_training)
 
 
-def validate_directions(
-    model: Model, tokenizer: PairTokenizer, pairs: Sequence[Pair], directions: Sequence[Direction], bleu_sentences: int
-) -> ValidationResult:
+def validate_directions(model: Model, prepared: PreparedCorpus, bleu_sentences: int) -> ValidationResult:
     """``validate_pairs``, with scores per direction if there are several."""
+    tokenizer, pairs, directions = prepared.tokenizer, prepared.validation, prepared.validation_directions
     if not directions:
-        return validate_pairs(model, tokenizer, pairs, bleu_sentences)
+        return validate_pairs(model, tokenizer, pairs, bleu_sentences, prepared.languages)
     unique_directions = list(dict.fromkeys(directions))
     per_direction = {}
     for direction in unique_directions:
         direction_pairs = [pair for pair, other in zip(pairs, directions, strict=True) if other == direction]
         per_direction["-".join(direction)] = validate_pairs(
-            model, replace(tokenizer, languages=direction), direction_pairs, bleu_sentences // len(unique_directions)
+            model, tokenizer, direction_pairs, bleu_sentences // len(unique_directions), direction
         )
     overall = validate_pairs(model, tokenizer, pairs, 0)
     samples = interleave(result.samples[:SAMPLES_PER_DIRECTION] for result in per_direction.values())
@@ -205,11 +211,12 @@ class ValidationReport:
 
 def validate(model: Model, prepared: PreparedCorpus, bleu_sentences: int) -> ValidationReport:
     """``validate_pairs`` on the validation pairs and, in fine-tuning, the original-domain pairs."""
-    result = validate_pairs(model, prepared.tokenizer, prepared.validation, bleu_sentences)
+    result = validate_pairs(model, prepared.tokenizer, prepared.validation, bleu_sentences, prepared.languages)
     if not prepared.original_validation:
         return ValidationReport(result)
     return ValidationReport(
-        result, validate_pairs(model, prepared.tokenizer, prepared.original_validation, bleu_sentences)
+        result,
+        validate_pairs(model, prepared.tokenizer, prepared.original_validation, bleu_sentences, prepared.languages),
     )
 
 
@@ -267,7 +274,7 @@ def load_original_model(
 
     New subwords follow the old ones, so cutting them off restores it.
     """
-    path = folder / "data" / INIT_FOLDER / "tokenizer.json"
+    init_folder = folder / "data" / INIT_FOLDER
     assert prepared.init_config is not None
     # Dropout may differ, but validation does not use it.
     original_model = new_model(prepared.init_config.model).to(model.output.weight.device).eval()
@@ -278,4 +285,5 @@ def load_original_model(
         if name in tensors
     }
     load_parameters(original_model, truncated_tensors, folder)
-    return OriginalModel(original_model, PairTokenizer.load(path) if path.is_file() else prepared.tokenizer)
+    is_extended = PairTokenizer.is_saved(init_folder)
+    return OriginalModel(original_model, PairTokenizer.load(init_folder) if is_extended else prepared.tokenizer)

@@ -23,7 +23,7 @@ from heedful.inference.bulk import file_fingerprint, open_resumable, translate_l
 from heedful.inference.loading import load, parse_engine_name
 from heedful.inference.translation import Translation
 from heedful.inference.translator import Translator
-from heedful.model_folder import FINGERPRINT_FILES
+from heedful.model_folder import list_model_files
 from heedful.progress import Reporter, format_count
 from heedful.tokenization.normalization import clean_sentence
 
@@ -48,7 +48,7 @@ class SyntheticWriter:
         """Identifies the job, so that only the same job is resumed."""
         return {
             "input": input_fingerprint,
-            "model": [file_fingerprint(model / name) for model in self.models for name in FINGERPRINT_FILES],
+            "model": [file_fingerprint(path) for model in self.models for path in list_model_files(model)],
             "engine": self.engine.name,
             "generation": self.generation_config.model_dump(mode="json"),
             "source side": self.source_side,

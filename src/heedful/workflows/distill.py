@@ -29,7 +29,7 @@ from heedful.inference.bulk import file_fingerprint
 from heedful.inference.loading import load, parse_engine_name
 from heedful.inference.pytorch_backend import EnsembleBackend, check_compatible
 from heedful.inference.translator import Translator
-from heedful.model_folder import FINGERPRINT_FILES, ModelFolder
+from heedful.model_folder import ModelFolder, list_model_files
 from heedful.models.config import DEPENDENCY_POSITIONS, LANGUAGE_MODEL_ARCHITECTURES
 from heedful.progress import Reporter, format_count
 from heedful.training.run import make_config_chooser
@@ -165,9 +165,7 @@ class _Distillation:
         """Store the request, or check that it equals the stored one."""
         options, path = self.options, self.folder / "distillation.json"
         request = {
-            "teachers": [
-                file_fingerprint(teacher / name) for teacher in options.teachers for name in FINGERPRINT_FILES
-            ],
+            "teachers": [file_fingerprint(path) for teacher in options.teachers for path in list_model_files(teacher)],
             "pairs": [file_fingerprint(pairs) for pairs in options.pairs],
             "validation": [file_fingerprint(pairs) for pairs in options.validation],
             "beam_size": options.beam_size,

@@ -69,7 +69,7 @@ BAD_MODELS: dict[str, tuple[Callable[[Path], None], str]] = {
     "sampling": (edit_json("generation_config.json", do_sample=True), "do_sample = True"),
     "bad words": (edit_json("generation_config.json", bad_words_ids=[[4, 5]]), "bad_words_ids"),
     "stopping": (edit_json("generation_config.json", early_stopping="never"), "early_stopping = 'never'"),
-    "gap in ids": (edit_json("vocab.json", extra=10_000), "vocab.json has gaps"),
+    "gap in ids": (edit_json("vocab.json", extra=10_000), "vocab.json: its ids have gaps"),
     "id is text": (edit_json("vocab.json", extra="one"), "an id that is not an integer"),
     "separate": (edit_json("tokenizer_config.json", separate_vocabs=True), "target_vocab.json is missing"),
 }

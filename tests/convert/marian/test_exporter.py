@@ -63,7 +63,7 @@ def new_model_folder(
 ) -> ModelFolder:
     """A random model whose translations end."""
     config = TokenizerConfig.from_settings({"model_type": model_type, "vocab_size": 520, "joint_vocabulary": joint})
-    tokenizer = PairTokenizer.train(lambda: PAIRS[:300], config, ("en", "fr"), tags)
+    tokenizer = PairTokenizer.train(lambda: PAIRS[:300], config, tags)
     model = ModelConfig.from_settings(
         {
             "d_model": 24,

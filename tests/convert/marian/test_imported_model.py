@@ -118,5 +118,5 @@ def test_imported_model_loss_with_output_bias_matches_logits(model: Path, tmp_pa
     expected = label_smoothed_loss(model_folder.model.logits(states), target, 0.1)[1]
     actual = output_loss(*model_folder.model.output_product(states), target, 0.1)[1]
     torch.testing.assert_close(actual, expected)
-    model_folder.tokenizer.save(tmp_path / "tokenizer.json")
-    assert {path.name for path in tmp_path.iterdir()} == {"tokenizer.json", "source.spm", "target.spm"}
+    model_folder.tokenizer.save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"vocab.json", "source.spm", "target.spm"}

@@ -5,9 +5,7 @@ only files of known names and bounded sizes, and pickled weights need ``allow_bi
 code.
 """
 
-import hashlib
 import json
-import re
 import shutil
 import tempfile
 import zipfile
@@ -38,7 +36,8 @@ from heedful.models.transformer import Transformer
 from heedful.tokenization.pair_tokenizer import PairTokenizer
 from heedful.tokenization.sentencepiece import SentencePieceTokenizer, SentencePieceVocabulary
 from heedful.tokenization.special_tokens import SPECIALS
-from heedful.tokenization.tokenizer import TokenizerConfig, Vocabulary, language_tag
+from heedful.tokenization.tokenizer import TokenizerConfig
+from heedful.tokenization.vocabulary import Vocabulary
 
 CONFIG_FILE, GENERATION_FILE, TOKENIZER_FILE = ("config.json", "generation_config.json", "tokenizer_config.json")
 
@@ -148,31 +147,13 @@ def read_weights(folder: Path, *, allow_bin: bool) -> dict[str, Tensor]:
 # Marian has ``</s>`` 0, ``<unk>`` 1 and usually ``<pad>`` last; Heedful starts with ``<pad>``, ``</s>``,
 # ``<unk>`` and the language tags. All other subwords keep their order.
 
-_LANGUAGE_TAG = re.compile(r">>([A-Za-z][A-Za-z0-9_.-]*)<<")
-
 
 def marian_tokenizer(ids: Mapping[str, Any], spm: bytes, name: str) -> SentencePieceTokenizer:
     """Build the tokenizer of one side from vocabulary file ``name`` and its SentencePiece model."""
-    if any(not isinstance(token_id, int) for token_id in ids.values()):
-        raise HeedfulError(f"{name} has an id that is not an integer", hint=DOWNLOAD_HINT)
-    subwords = sorted(ids, key=lambda subword: int(ids[subword]))
-    if [ids[subword] for subword in subwords] != list(range(len(subwords))):
-        raise HeedfulError(f"{name} has gaps: its ids are not 0 to {len(subwords) - 1}", hint=DOWNLOAD_HINT)
-    tags = [match[1] for subword in subwords if (match := _LANGUAGE_TAG.fullmatch(subword))]
-    special_subwords = [*SPECIALS, *map(language_tag, tags)]
-    missing = [special for special in SPECIALS if special not in ids]
-    if missing:
-        raise HeedfulError(f"{name} has no {missing[0]}", hint=DOWNLOAD_HINT)
-    special_set = set(special_subwords)
-    vocabulary = SentencePieceVocabulary.from_settings(
-        {
-            "languages": tuple(tags),
-            "tokens": (*special_subwords, *(subword for subword in subwords if subword not in special_set)),
-            "digest": hashlib.sha256(spm).hexdigest(),
-            "original_ids": tuple(ids[subword] for subword in special_subwords),
-        }
-    )
-    return SentencePieceTokenizer(vocabulary, spm)
+    try:
+        return SentencePieceTokenizer.from_ids(ids, spm)
+    except HeedfulError as error:
+        raise HeedfulError(f"{name}: {error.problem}", hint=error.hint or DOWNLOAD_HINT) from None
 
 
 def marian_subwords(vocabulary: Vocabulary, pad_id: int | None = None) -> list[str]:
@@ -201,7 +182,7 @@ def import_marian(path: Path, languages: tuple[str, str] | None = None, *, allow
         check_is_marian(config)
         settings = read_json_object(folder, TOKENIZER_FILE, required=False)
         generation = generation_settings(config, read_json_object(folder, GENERATION_FILE, required=False))
-        tokenizer = _load_tokenizer(folder, settings, languages or _parse_languages(settings))
+        tokenizer = _load_tokenizer(folder, settings)
         subwords = marian_subwords(tokenizer.target.vocabulary)
         for name, subword in REQUIRED_IDS.items():
             token_id = config.get(name, subwords.index(subword))
@@ -215,8 +196,10 @@ def import_marian(path: Path, languages: tuple[str, str] | None = None, *, allow
         reject_setting("model_max_length", max_length, "it must be a number of tokens")
     return ModelFolder(
         ModelFolderConfig(
-            languages=tokenizer.languages,
+            languages=languages or _parse_languages(settings),
             target_languages=tokenizer.source.vocabulary.languages,
+            tokenizer=TokenizerConfig(model_type="unigram", joint_vocabulary=not tokenizer.has_target_vocabulary),
+            sentencepiece=tokenizer.sentencepiece_digests,
             model=model.config,
             generation=generation,
             max_source_length=int(min(max_length, model.config.max_length)),
@@ -230,7 +213,7 @@ def import_marian(path: Path, languages: tuple[str, str] | None = None, *, allow
     )
 
 
-def _load_tokenizer(folder: Path, settings: Mapping[str, Any], languages: tuple[str, str] | None) -> PairTokenizer:
+def _load_tokenizer(folder: Path, settings: Mapping[str, Any]) -> PairTokenizer:
     source_ids = read_json_object(folder, VOCABULARY_FILE)
     separate = bool(settings.get("separate_vocabs", False))
     name = TARGET_VOCABULARY_FILE if separate else VOCABULARY_FILE
@@ -238,8 +221,6 @@ def _load_tokenizer(folder: Path, settings: Mapping[str, Any], languages: tuple[
     return PairTokenizer(
         marian_tokenizer(source_ids, read_bytes(folder, "source.spm"), VOCABULARY_FILE),
         marian_tokenizer(target_ids, read_bytes(folder, "target.spm"), name),
-        TokenizerConfig(model_type="unigram", joint_vocabulary=not separate),
-        languages,
     )
 
 

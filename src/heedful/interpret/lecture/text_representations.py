@@ -13,7 +13,6 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import models
 from torch import Tensor
 
 from heedful.data.word_vectors import read_word_vectors
@@ -21,7 +20,8 @@ from heedful.errors import HeedfulError
 from heedful.interpret.arithmetic import AttentionStep, build_head_step
 from heedful.interpret.tables import Explanation, Section, Table, matrix_table, number_labels
 from heedful.tokenization.normalization import METASPACE, escape, mark_spaces, unescape
-from heedful.tokenization.tokenizer import Tokenizer, build_hf_tokenizer
+from heedful.tokenization.tokenizer import Tokenizer
+from heedful.tokenization.vocabulary import build_pre_tokenizer
 
 FloatArray = NDArray[np.float64]
 
@@ -32,8 +32,7 @@ def word_tokens(text: str) -> list[str]:
     >>> word_tokens("AI changes the world.")
     ['AI', 'changes', 'the', 'world', '.']
     """
-    splitter = build_hf_tokenizer(models.BPE(), "word").pre_tokenizer
-    words = splitter.pre_tokenize_str(mark_spaces(escape(text.replace(METASPACE, " "))))
+    words = build_pre_tokenizer("word").pre_tokenize_str(mark_spaces(escape(text.replace(METASPACE, " "))))
     return _strip_metaspace(word for word, _ in words)
 
 
