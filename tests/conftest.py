@@ -41,6 +41,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers and commands inherit it: 
     cache = tempfile.TemporaryDirectory(prefix="heedful-cache-")
     os.environ[CACHE_VARIABLE] = cache.name
 
+MODEL_FILES = ("config.json", "weights.safetensors", "tokenizer.json", "target_tokenizer.json")
+"""Of a model with separate vocabularies; besides README.md."""
+
 fork_server = ForkServer()
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import quick_train_args, run_heedful
+from tests.conftest import MODEL_FILES, quick_train_args, run_heedful
 
-MODEL_FILES = ("config.json", "weights.safetensors", "tokenizer.json", "target_tokenizer.json")
 UNICODE_LINES = ["مرحبا بالعالم", "你好，世界。", "👩‍👩‍👧‍👦 emoji", "e\u0301 combining", "", "   ", "a" * 10_000]
 
 

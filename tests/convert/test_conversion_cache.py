@@ -14,7 +14,8 @@ from heedful.convert.ctranslate2 import cache
 from heedful.convert.ctranslate2.cache import CACHE_VARIABLE, Precision, cache_folder, open_conversion
 from heedful.generation.config import GenerationConfig
 from heedful.inference.loading import load
-from heedful.model_folder import WEIGHTS_FILE, ModelFolder
+from heedful.model_folder import ModelFolder
+from tests.conftest import MODEL_FILES
 from tests.interpret.small_models import new_model_folder
 
 QUICK = GenerationConfig(beam_size=1, max_length_offset=3)
@@ -56,7 +57,7 @@ def test_open_conversion_same_model_converts_once(model: Path, tmp_path: Path, c
     assert convert(copy) == (first, "")
     assert (first / "model.bin").stat().st_mtime_ns == modified
     assert conversions(cache_path) == {first.name}
-    assert {path.name for path in model.iterdir()} == {"README.md", "config.json", "tokenizer.json", WEIGHTS_FILE}
+    assert {path.name for path in model.iterdir()} == {"README.md", *MODEL_FILES}
 
 
 def test_open_conversion_other_inputs_convert_again(
