@@ -58,7 +58,7 @@ class RecordingTrace:
 @pytest.fixture
 def recorder(monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordingTrace]:
     recorder = RecordingTrace()
-    monkeypatch.setattr(trace_worker, "compute_trace", recorder)
+    monkeypatch.setattr("heedful.interpret.trace.compute_trace", recorder)
     yield recorder
     recorder.gate.set()
 

@@ -201,9 +201,7 @@ def test_server_without_pytorch_translates_and_names_extra(page: Page, demo_mode
     page.expects_errors = True  # type: ignore[attr-defined]  # the browser logs the 501
     with serve_process(demo_model, missing=("torch", "matplotlib")) as process:
         page.goto(process.address)
-        expect(page.locator(".workbench .legend")).to_have_text(
-            "Inspecting a model needs torch (pip install 'heedful[train]')."
-        )
+        expect(page.get_by_text("Inspecting a model needs torch (pip install 'heedful[train]').")).to_be_visible()
         page.get_by_label("Text", exact=True).fill(TIRED)
         page.get_by_role("button", name="Translate").click()
         expect(page.locator(".workbench .result")).to_contain_text("fatigué")

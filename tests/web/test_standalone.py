@@ -203,7 +203,7 @@ def test_sources_have_same_methods(page: Page, address: str) -> None:
           return [named(ServerSource), named(EmbeddedSource)];
         }"""
     )
-    assert embedded == live
+    assert embedded == [name for name in live if name != "fetchLanguages"]  # only for servers without PyTorch
 
 
 def test_show_in_notebook_works_in_iframe(browser: Browser, trace: Trace, demo_model: Path, tmp_path: Path) -> None:
