@@ -26,7 +26,7 @@ demo: .venv/runtime
 test: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow and not long" -n auto --dist worksteal
 
-# The long tests: fault injection and worker processes, model variants and the lesson in a browser. CI runs test and test-all.
+# The long tests: fault injection, distributed training, model variants and the lesson in a browser. CI runs test and test-all.
 test-all: .venv/dev
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m "long and not slow" -n auto --dist worksteal
 

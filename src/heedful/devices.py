@@ -3,6 +3,8 @@
 import ctypes
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -77,10 +79,26 @@ def is_under_torchrun() -> bool:
 
 
 LAUNCH_FOLDER_VARIABLE, LAUNCHER_VARIABLE = "HEEDFUL_LAUNCH_FOLDER", "HEEDFUL_LAUNCHER_PID"
-"""Name the folder and the process of training/launcher.py; ranks exit when either is gone."""
+"""Name the folder and the process of training/launcher.py."""
 
-RESULT_FILE = "result.json"
-"""In the folder of a launch: what rank 0 returns."""
+RESULT_FILES = "result-*.json"
+"""In the folder of a launch: what its ranks return, by number of restarts."""
+
+
+def exit_with_launcher() -> None:
+    """End this rank soon after its launcher: torchrun, which nobody could stop it through, or training/launcher.py.
+
+    Called first thing, because a launcher may die while its ranks import PyTorch. Needs POSIX, except for the folder
+    of a launch.
+    """
+    launcher, folder = int(os.environ.get(LAUNCHER_VARIABLE, os.getppid())), os.environ.get(LAUNCH_FOLDER_VARIABLE)
+
+    def watch() -> None:
+        while (os.name != "posix" or os.getppid() == launcher) and (folder is None or Path(folder).is_dir()):
+            time.sleep(0.2)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def get_torchrun_rank() -> int:

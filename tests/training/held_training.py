@@ -10,13 +10,20 @@ import time
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from heedful.cli.main import main
+from heedful.data.collate import Batch
 from heedful.devices import LAUNCHER_VARIABLE
 from heedful.training import launcher, rank
+from heedful.training.step import BatchLoss
 from heedful.training.trainer import Trainer
 
 HOLD_FILE_VARIABLE = "HEEDFUL_HOLD_FILE"
 """Names a file with the update to wait at; without the file, training continues."""
+
+OUT_OF_MEMORY_VARIABLE = "HEEDFUL_OUT_OF_MEMORY_RANK"
+"""Names a rank whose batches of more than five pairs do not fit in memory."""
 
 
 def read_hold_update(path: Path) -> float:
@@ -39,8 +46,22 @@ def hold_training(path: Path) -> None:
     Trainer._run_update = update_and_wait  # type: ignore[method-assign]
 
 
+def limit_memory() -> None:
+    """Make larger batches fail in this rank."""
+    forward = BatchLoss.forward
+
+    def check_and_forward(loss: BatchLoss, batch: Batch, precision: str) -> tuple[Tensor, Tensor]:
+        if len(batch.source) > 5:
+            raise MemoryError
+        return forward(loss, batch, precision)
+
+    BatchLoss.forward = check_and_forward  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
     hold_training(Path(os.environ[HOLD_FILE_VARIABLE]))
+    if os.environ.get("RANK") == os.environ.get(OUT_OF_MEMORY_VARIABLE, "none"):
+        limit_memory()
     launcher.RANK_PROGRAM = ("-P", __file__)
     if LAUNCHER_VARIABLE in os.environ:
         os._exit(rank.main(sys.argv[1:]))

@@ -10,7 +10,7 @@ import torch
 
 from heedful.data.collate import collate
 from heedful.errors import HeedfulError
-from heedful.model_folder import read_tensors
+from heedful.model_folder import named_parameters, read_tensors
 from heedful.models.config import ModelConfig
 from heedful.models.transformer import Transformer
 from heedful.progress import Reporter
@@ -24,6 +24,7 @@ from heedful.training.checkpoint import (
     find_latest_checkpoint,
     list_checkpoints,
     load_checkpoint,
+    named_moments,
     prune_checkpoints,
     read_state,
     save_checkpoint,
@@ -32,6 +33,10 @@ from heedful.training.config import TrainingConfig
 from heedful.training.step import new_optimizer, run_update
 
 CONFIG = TrainingConfig(precision="float32")
+
+
+def save(folder: Path, model: Transformer, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
+    return save_checkpoint(folder, lambda: named_parameters(model), lambda: named_moments(model, optimizer), state)
 
 
 def new_model(seed: int, **settings: object) -> Transformer:
@@ -62,7 +67,7 @@ def train_and_save(folder: Path, steps: int, seed: int = 1) -> tuple[Transformer
     model = new_model(seed)
     optimizer = new_optimizer(model, CONFIG)
     train(model, optimizer, range(1, steps + 1))
-    return model, optimizer, save_checkpoint(folder, model, optimizer, TrainerState(update=steps))
+    return model, optimizer, save(folder, model, optimizer, TrainerState(update=steps))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_load_checkpoint_resumes_bit_exactly(tmp_path: Path, settings: dict[str,
     model = new_model(1, **settings)
     optimizer = new_optimizer(model, CONFIG)
     train(model, optimizer, range(1, 4))
-    path = save_checkpoint(tmp_path, model, optimizer, TrainerState(update=3))
+    path = save(tmp_path, model, optimizer, TrainerState(update=3))
     losses = train(model, optimizer, range(4, 7))
 
     other = new_model(2, **settings)
@@ -95,7 +100,7 @@ def test_load_checkpoint_replaces_the_optimizer_state(tmp_path: Path) -> None:
 def test_load_checkpoint_before_the_first_update_resumes_bit_exactly(tmp_path: Path) -> None:
     model = new_model(1)
     optimizer = new_optimizer(model, CONFIG)
-    path = save_checkpoint(tmp_path, model, optimizer, TrainerState())
+    path = save(tmp_path, model, optimizer, TrainerState())
     losses = train(model, optimizer, range(1, 3))
     other = new_model(2)
     other_optimizer = new_optimizer(other, CONFIG)
@@ -112,10 +117,10 @@ def test_read_state_returns_the_saved_state(tmp_path: Path) -> None:
         clock=Clock(training_seconds=3.5),
         validations=[ValidationPoint(13, 0.5, 27.5)],
     )
-    path = save_checkpoint(tmp_path, model, new_optimizer(model, CONFIG), state)
+    path = save(tmp_path, model, new_optimizer(model, CONFIG), state)
     assert path.name == "000000017"
     assert read_state(path) == state
-    fresh = save_checkpoint(tmp_path, model, new_optimizer(model, CONFIG), TrainerState(update=1))
+    fresh = save(tmp_path, model, new_optimizer(model, CONFIG), TrainerState(update=1))
     assert math.isinf(read_state(fresh).best.loss)
 
 
@@ -143,7 +148,7 @@ def test_save_checkpoint_failure_leaves_nothing(tmp_path: Path) -> None:
     unserializable = TrainerState(update=3)
     unserializable.tokens = {1, 2}  # type: ignore[assignment]
     with pytest.raises(TypeError):
-        save_checkpoint(tmp_path, model, new_optimizer(model, CONFIG), unserializable)
+        save(tmp_path, model, new_optimizer(model, CONFIG), unserializable)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -264,7 +269,7 @@ def test_average_weights_is_the_mean(tmp_path: Path) -> None:
     paths, history = [], []
     for step in (1, 2, 3):
         train(model, optimizer, range(step, step + 1))
-        paths.append(save_checkpoint(tmp_path, model, optimizer, TrainerState(update=step)))
+        paths.append(save(tmp_path, model, optimizer, TrainerState(update=step)))
         history.append({name: tensor.detach().double() for name, tensor in model.named_parameters()})
     averaged = average_weights(paths)
     assert averaged.keys() == history[0].keys()

@@ -17,6 +17,7 @@ from heedful.data.collate import Batch, collate
 from heedful.model_folder import read_tensors
 from heedful.training.checkpoint import list_checkpoints, read_state
 from tests.conftest import quick_train_args, run_heedful
+from tests.faults.training_process import wait_for_exit
 from tests.processes import descendants
 from tests.training import held_training
 
@@ -157,6 +158,19 @@ def test_lost_rank_restarts_the_group(grammar_pairs: Path, long_single_process_m
     assert process.returncode == 0, output
     assert list(map(int, re.findall(r"resuming from update (\d+)", output))) == [100, 200]
     assert validation(folder) == pytest.approx(validation(long_single_process_model), rel=1e-4)
+
+
+@pytest.mark.long
+def test_torchrun_killed_while_ranks_start_leaves_none(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Before they have joined the group: they still import PyTorch."""
+    process = start(2, *quick_train_args(grammar_pairs, tmp_path / "model"))
+    while len(ranks := ranks_of(process.pid)) < 2:
+        time.sleep(0.01)
+    time.sleep(0.5)
+    process.kill()
+    process.communicate()
+    wait_for_exit(ranks)
+    assert not (tmp_path / "model" / "config.json").exists()
 
 
 @pytest.mark.long

@@ -27,7 +27,16 @@ from heedful.training.step import LossSums, accumulate_gradient
 from heedful.training.trainer import ComputeConfig, Trainer
 from tests.conftest import MODEL_FILES, quick_train_args, run_heedful
 from tests.processes import descendants, is_running
-from tests.training.test_distributed import SECONDS, STORE, TORCHRUN_COMMAND, start, wait_for_update
+from tests.training import held_training
+from tests.training.test_distributed import (
+    SAME,
+    SECONDS,
+    STORE,
+    TORCHRUN_COMMAND,
+    check_equal_training,
+    start,
+    wait_for_update,
+)
 
 pytestmark = pytest.mark.long  # every test starts processes
 
@@ -255,6 +264,51 @@ def test_rank_that_keeps_failing_is_an_error(run: Path, tmp_path: Path, monkeypa
     assert "--processes 1" in (error.value.hint or "")
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert "TORCH_DISABLE_SHARE_RDZV_TCP_STORE" not in os.environ
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_batch_out_of_memory_in_one_rank_is_split(
+    grammar_pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    split, unsplit = tmp_path / "split", tmp_path / "unsplit"
+    options = ("--processes", "2", *SAME)
+    assert run_heedful(*quick_train_args(grammar_pairs, unsplit), *options).status == 0
+    monkeypatch.setenv(held_training.OUT_OF_MEMORY_VARIABLE, str(rank))
+    process = start(1, *quick_train_args(grammar_pairs, split), *options, hold_file=tmp_path, under_torchrun=False)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, output
+    assert output.count("update 1: a batch did not fit in memory and was split") == 1
+    check_equal_training(split, unsplit)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_fsdp_batch_out_of_memory_in_one_rank_is_an_error(
+    grammar_pairs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    """The message of that rank, once, and no restart."""
+    monkeypatch.setenv(held_training.OUT_OF_MEMORY_VARIABLE, str(rank))
+    options = ("--processes", "2", "--set", "training.parallel=fsdp")
+    args = [*quick_train_args(grammar_pairs, tmp_path / "model"), *options]
+    process = start(1, *args, hold_file=tmp_path, under_torchrun=False)
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, output
+    assert output.count("error: a batch does not fit in memory\n  hint: lower batching.max_tokens") == 1
+    assert "restarting" not in output
+    assert "Traceback" not in output
+
+
+def test_corpus_lost_during_training_is_an_error(grammar_pairs: Path, tmp_path: Path) -> None:
+    """Restarted ranks cannot read it: no model is written."""
+    folder = tmp_path / "model"
+    process, hold_file = hold(grammar_pairs, folder, 30)
+    wait_for_update(folder, 30, process)
+    (folder / "training" / "data" / "preprocessed.json").write_text("{}")
+    os.kill(find_ranks(process.pid)[1], signal.SIGKILL)
+    hold_file.unlink()
+    output, _ = process.communicate(timeout=SECONDS)
+    assert process.returncode == 1, output
+    assert output.count("error: ") == 1
+    assert not (folder / "config.json").exists()
 
 
 def test_error_in_rank_0_ends_all_without_restart(grammar_pairs: Path, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from heedful.cli.options import QuietOption, print_lines
 from heedful.cli.serve import serve
 from heedful.cli.train import train
 from heedful.cli.translate import fill, generate, translate
+from heedful.devices import exit_with_launcher, is_under_torchrun
 from heedful.errors import HeedfulError, StoppedError, check_extras, has_extra
 from heedful.version import __version__
 
@@ -77,6 +78,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # UTF-8 whatever the console encoding
             stream.reconfigure(encoding="utf-8")
+    if is_under_torchrun():
+        exit_with_launcher()
     try:
         app()
         status = 0

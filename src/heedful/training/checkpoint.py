@@ -34,7 +34,6 @@ from heedful.model_folder import (
     WEIGHTS_FILE,
     ModelFolder,
     load_parameters,
-    named_parameters,
     read_tensors,
     write_tensors,
 )
@@ -208,11 +207,16 @@ class CheckpointWriter:
                 self._error = error
 
 
-def save_checkpoint(folder: Path, model: Model, optimizer: torch.optim.Optimizer, state: TrainerState) -> Path:
-    """Write ``folder``/update atomically."""
+def save_checkpoint(
+    folder: Path,
+    gather_weights: Callable[[], Mapping[str, Tensor]],
+    gather_moments: Callable[[], Mapping[str, Tensor]],
+    state: TrainerState,
+) -> Path:
+    """Write ``folder``/update atomically; weights and moments are not in memory at the same time."""
     with CheckpointWriter(folder, state.update) as writer:
-        writer.write(OPTIMIZER_FILE, named_moments(model, optimizer))
-        writer.write(WEIGHTS_FILE, named_parameters(model))
+        writer.write(OPTIMIZER_FILE, gather_moments())
+        writer.write(WEIGHTS_FILE, gather_weights())
         return writer.commit(state)
 
 
@@ -371,13 +375,13 @@ def snapshot_updates(total: int, count: int) -> frozenset[int]:
     return frozenset(round(total * (number / max(count - 1, 1)) ** 3) for number in range(count))
 
 
-def save_snapshot(training_folder: Path, model: Model, update: int, report: Reporter) -> None:
+def save_snapshot(training_folder: Path, weights: Mapping[str, Tensor], update: int, report: Reporter) -> None:
     """Write the weights of this update atomically; on a full disk warn and continue."""
     folder = training_folder / SNAPSHOT_FOLDER
     try:
         with wrap_write_errors(folder):
             folder.mkdir(exist_ok=True)
-        write_tensors(folder / f"{update:09}.safetensors", named_parameters(model))
+        write_tensors(folder / f"{update:09}.safetensors", weights)
     except DiskError as error:
         report.warning(f"{error.problem}: no snapshot of update {update:,}")
 

@@ -11,7 +11,6 @@ import re
 import socket
 import struct
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -34,7 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 from heedful.data.collate import Batch, collate
 from heedful.devices import is_under_torchrun
 from heedful.errors import HeedfulError, ResumableError
-from heedful.model_folder import load_parameters
+from heedful.model_folder import load_parameters, named_parameters
 from heedful.models.base import Model
 from heedful.models.factory import new_model
 from heedful.tokenization.special_tokens import PAD
@@ -93,11 +92,19 @@ class ProcessGroup:
         self.local_size = local_size
         """Ranks on this machine, which share its cores."""
         self.others_wait = True
-        """Whether the other ranks wait for a message; in an update they do not."""
+        """Whether the other ranks wait for a message, as they do outside collective computations."""
         self._control = control
 
+    @contextmanager
+    def collective(self) -> Iterator[None]:
+        """Around what all ranks compute together."""
+        self.others_wait, others_wait = False, self.others_wait
+        with convert_lost_errors():
+            yield
+        self.others_wait = others_wait
+
     def share(self, message: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The message of rank 0, on every rank; an empty one ends the other ranks."""
+        """The message of rank 0, on every rank. Without one rank 0 has failed, and the other ranks exit."""
         if self.size == 1:
             return dict(message or {})
         buffer = torch.zeros(MESSAGE_BYTES, dtype=torch.uint8)
@@ -137,28 +144,16 @@ def join_group(device: torch.device, timeout_seconds: float) -> Iterator[Process
         dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds))
         control = dist.new_group(backend="gloo", timeout=MAX_WAIT)
     group = ProcessGroup(dist.get_rank(), dist.get_world_size(), int(os.environ["LOCAL_WORLD_SIZE"]), control)
-    ended = threading.Event()
-    threading.Thread(target=_exit_with_launcher, args=(os.getppid(), ended), daemon=True).start()
     try:
         yield group
-    except BaseException as error:
+    except BaseException:
         if group.rank == 0 and group.others_wait:  # else they would report that rank 0 is lost
             with suppress(LostProcessError):
                 group.share()
-        if group.rank and isinstance(error, HeedfulError) and not isinstance(error, LostProcessError):
-            raise SystemExit(1) from None  # rank 0 reports the same error
         raise
     finally:
-        ended.set()
         with suppress(RuntimeError):
             dist.destroy_process_group()
-
-
-def _exit_with_launcher(launcher: int, ended: threading.Event) -> None:
-    """Exit if torchrun was killed, on POSIX systems: nobody could stop this rank."""
-    while not ended.wait(0.5):
-        if os.name == "posix" and os.getppid() != launcher:
-            os._exit(1)
 
 
 def _check_store() -> None:
@@ -211,9 +206,9 @@ class Replica:
 
     def update(self, update: int, precision: str, learning_rate: float) -> UpdateResult:
         """Gradient and Adam step of an update; all ranks take the same step, or none."""
-        sums = self.compute_gradient(update, precision)
-        with convert_lost_errors():  # the norm of sharded gradients needs all ranks
-            settings = self.batch_schedule.settings
+        settings = self.batch_schedule.settings
+        with self.group.collective():
+            sums = self.compute_gradient(update, precision)
             loss = optimizer_step(self.model, self.optimizer, sums, settings, learning_rate, self.group.size)
         return UpdateResult(sums, loss)
 
@@ -223,9 +218,13 @@ class Replica:
         rank_batches = self.batch_schedule.start_update(update, self.group.rank, self.group.size, batches)
         return accumulate_gradient(self.loss, rank_batches, precision)
 
+    def gather_weights(self) -> dict[str, Tensor]:
+        """All weights by name, on rank 0."""
+        return named_parameters(self.model)
+
     def gather_model(self) -> Model | None:
         """The model with all weights, on rank 0."""
-        return self.model
+        return None if self.group.rank else self.model
 
     def gather_moments(self) -> dict[str, Tensor]:
         """All of Adam's moments by name, on rank 0."""
@@ -248,7 +247,7 @@ class DDPReplica(Replica):
     ) -> None:
         super().__init__(batch_schedule, model, optimizer)
         self.group = group
-        with convert_lost_errors():
+        with group.collective():
             # Sends the weights of rank 0 to all ranks.
             self.reduction = DistributedDataParallel(_GradientReduction(model), gradient_as_bucket_view=True)
             if group.share({"moments": bool(optimizer.state)})["moments"]:
@@ -260,13 +259,10 @@ class DDPReplica(Replica):
                         dist.broadcast(state[kind], 0)
 
     def compute_gradient(self, update: int, precision: str, batches: int = 0) -> LossSums:
-        sums = super().compute_gradient(update, precision, batches)
-        with convert_lost_errors():
+        with self.group.collective():
+            sums = super().compute_gradient(update, precision, batches)
             self.reduction().backward()
-        return self.reduce_sums(sums)
-
-    def gather_model(self) -> Model | None:
-        return self.model if self.group.rank == 0 else None
+            return self.reduce_sums(sums)
 
 
 class _GradientReduction(nn.Module):
@@ -304,7 +300,7 @@ class FSDPReplica(Replica):
         moments = named_moments(model, optimizer)
         optimizer.state.clear()
         self.device = device = model.output.weight.device
-        with convert_lost_errors():
+        with group.collective():
             mesh = init_device_mesh(device.type, (group.size,))
             for layer in _find_layers(model):
                 fully_shard(layer, mesh=mesh)
@@ -329,38 +325,42 @@ class FSDPReplica(Replica):
         missing_count = self.batch_schedule.count_batches(update, batches) - len(rank_batches)
         rank_batches += [_empty_batch()] * missing_count
         total = 0.0
-        for number, batch in enumerate(rank_batches, start=1):
-            cast(FSDPModule, self.loss).set_requires_gradient_sync(number == len(rank_batches))
-            try:
-                with convert_lost_errors():
+        with self.group.collective():
+            for number, batch in enumerate(rank_batches, start=1):
+                cast(FSDPModule, self.loss).set_requires_gradient_sync(number == len(rank_batches))
+                try:
                     smoothed_loss, nll_sum = self.loss(batch, precision)
                     smoothed_loss.backward()
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                raise HeedfulError(
-                    "a batch does not fit in memory",
-                    hint="lower batching.max_tokens and raise training.gradient_accumulation; "
-                    "or set training.parallel=ddp, which splits such batches",
-                ) from None
-            total += float(nll_sum)
-        return self.reduce_sums(LossSums(total, sum(batch.tokens for batch in rank_batches)))
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    raise HeedfulError(
+                        "a batch does not fit in memory",
+                        hint="lower batching.max_tokens and raise training.gradient_accumulation; "
+                        "or set training.parallel=ddp, which splits such batches",
+                    ) from None
+                total += float(nll_sum)
+            return self.reduce_sums(LossSums(total, sum(batch.tokens for batch in rank_batches)))
+
+    def gather_weights(self) -> dict[str, Tensor]:
+        self.model.zero_grad(set_to_none=True)  # gradients are not needed any more, but memory is
+        with self.group.collective():
+            weights = get_model_state_dict(self.model, options=FULL_STATE)
+        names = [name for name, _ in self.model.named_parameters()]  # shared weights once
+        return {} if self.group.rank else {name: cast(Tensor, weights[name]) for name in names}
 
     def gather_model(self) -> Model | None:
-        self.model.zero_grad(set_to_none=True)  # gradients are not needed any more, but memory is
-        with convert_lost_errors():
-            weights = get_model_state_dict(self.model, options=FULL_STATE)
+        weights = self.gather_weights()
         if self.group.rank:
             return None
         model = new_model(self.model.config).to(self.device)
-        tensors = {name: cast(Tensor, weights[name]) for name, _ in model.named_parameters()}
-        load_parameters(model, tensors, Path())
+        load_parameters(model, weights, Path())
         return model
 
     def gather_moments(self) -> dict[str, Tensor]:
         if not self.optimizer.state:  # get_optimizer_state_dict would take a step
             return {}
-        with convert_lost_errors():
+        with self.group.collective():
             state_dict = get_optimizer_state_dict(self.model, self.optimizer, options=FULL_STATE)
         state = cast(dict[str, dict[str, Tensor]], state_dict.get("state", {}))
         return {f"{kind}/{name}": moment for name, moments in state.items() for kind, moment in moments.items()}

@@ -19,7 +19,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from heedful.devices import LAUNCH_FOLDER_VARIABLE, LAUNCHER_VARIABLE, RESULT_FILE
+from heedful.devices import LAUNCH_FOLDER_VARIABLE, LAUNCHER_VARIABLE, RESULT_FILES
 from heedful.errors import HeedfulError, StoppedError
 from heedful.files import read_json
 from heedful.training.distributed import LOOPBACK_ADDRESS, LostProcessError
@@ -41,31 +41,30 @@ def launch(size: int, *args: str | int | Path) -> dict[str, Any]:
         raise SignalException("", sigval=signal.Signals(number))
 
     with tempfile.TemporaryDirectory(prefix="heedful-") as folder, install_handler(stop), _quiet_elastic():
-        config = LaunchConfig(
-            min_nodes=1,
-            max_nodes=1,
-            nproc_per_node=size,
-            run_id=uuid4().hex,
-            rdzv_backend="c10d",
-            rdzv_endpoint=f"{LOOPBACK_ADDRESS}:0",
-            rdzv_configs={"is_host": True},
-            local_addr=LOOPBACK_ADDRESS,
-            logs_specs=DefaultLogsSpecs(log_dir=str(Path(folder) / "logs")),
-            max_restarts=MAX_RESTARTS,
-            shutdown_timeout=SHUTDOWN_SECONDS,
-        )
         environment = {
             LAUNCH_FOLDER_VARIABLE: folder,
             LAUNCHER_VARIABLE: str(os.getpid()),
-            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # see _check_store
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(SHUTDOWN_SECONDS),
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",  # see distributed.py
             "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         }
         try:
             with _set_environment(environment):
+                config = LaunchConfig(
+                    min_nodes=1,
+                    max_nodes=1,
+                    nproc_per_node=size,
+                    run_id=uuid4().hex,
+                    rdzv_backend="c10d",
+                    rdzv_endpoint=f"{LOOPBACK_ADDRESS}:0",
+                    rdzv_configs={"is_host": True},
+                    local_addr=LOOPBACK_ADDRESS,
+                    logs_specs=DefaultLogsSpecs(log_dir=str(Path(folder) / "logs")),
+                    max_restarts=MAX_RESTARTS,
+                )
                 elastic_launch(config, sys.executable)(*RANK_PROGRAM, *map(str, args))
         except SignalException as stopped:
-            hint = _read_result(Path(folder)).get("hint", "")
-            raise StoppedError(stopped.sigval, hint) from None
+            raise StoppedError(stopped.sigval, _read_result(Path(folder)).get("hint", "")) from None
         except ChildFailedError as error:
             status = next(iter(error.failures.values())).exitcode
             raise LostProcessError(
@@ -73,16 +72,19 @@ def launch(size: int, *args: str | int | Path) -> dict[str, Any]:
                 hint="resume with --resume; --processes 1 needs less memory",
             ) from None
         result = _read_result(Path(folder))
-        if "signal" in result:
-            raise StoppedError(result["signal"], result["hint"])
-        if "problem" in result:
-            raise HeedfulError(result["problem"], hint=result["hint"])
-        return result
+    if "signal" in result:
+        raise StoppedError(result["signal"], result["hint"])
+    if "problem" in result:
+        raise HeedfulError(result["problem"], hint=result["hint"])
+    if not result:
+        raise LostProcessError("the training processes ended without a result", hint="resume with --resume")
+    return result
 
 
 def _read_result(folder: Path) -> dict[str, Any]:
-    path = folder / RESULT_FILE
-    return read_json(path, "train again") if path.exists() else {}
+    """The result of the last group of ranks; empty if it has none."""
+    paths = sorted(folder.glob(RESULT_FILES), key=lambda path: int(path.stem.partition("-")[2]))
+    return read_json(paths[-1], "train again") if paths else {}
 
 
 @contextmanager

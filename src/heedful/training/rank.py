@@ -7,55 +7,64 @@ python -m heedful.training.rank measure FOLDER THREADS PRECISION...
 import os
 import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from heedful.devices import LAUNCH_FOLDER_VARIABLE, LAUNCHER_VARIABLE, RESULT_FILE, configure_process
+from heedful.devices import LAUNCH_FOLDER_VARIABLE, RESULT_FILES, configure_process, exit_with_launcher
 
 if TYPE_CHECKING:
+    from heedful.errors import HeedfulError
     from heedful.training.distributed import ProcessGroup
     from heedful.training.preparation import PreparedCorpus
-
-POLL_SECONDS = 0.2
 
 
 def main(args: Sequence[str]) -> int:
     """Run ``fit`` or ``measure``; the status is 0 unless the group should be restarted."""
-    threading.Thread(target=_exit_with_launcher, daemon=True).start()
+    exit_with_launcher()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # no traceback while modules are imported
     configure_process()
     import torch
 
     from heedful.errors import HeedfulError, StoppedError
+    from heedful.files import write_json
     from heedful.training.distributed import LostProcessError, join_group
     from heedful.training.preparation import load_prepared
 
     tasks: dict[str, Callable[..., dict[str, Any]]] = {"fit": _fit, "measure": _measure}
     task, folder = tasks[args[0]], Path(args[1])
-    rank, result_path = int(os.environ["RANK"]), Path(os.environ[LAUNCH_FOLDER_VARIABLE]) / RESULT_FILE
-    if rank == 0:
-        result_path.unlink(missing_ok=True)  # of a group that was lost
+    result_name = RESULT_FILES.replace("*", os.environ["TORCHELASTIC_RESTART_COUNT"])
+    result_path = Path(os.environ[LAUNCH_FOLDER_VARIABLE]) / result_name
     try:
         prepared = load_prepared(folder / "data")
         with join_group(torch.device("cpu"), prepared.config.training.timeout_seconds) as group:
             try:
                 result = task(group, prepared, folder, *args[2:])
-            except StoppedError as stopped:
-                _write_result({"signal": stopped.signal_number, "hint": stopped.hint})
-                raise
             except HeedfulError as error:
-                if not isinstance(error, LostProcessError):  # else the group is restarted
-                    _write_result({"problem": error.problem, "hint": error.hint})
+                if not isinstance(error, LostProcessError):
+                    _write_error(error, result_path)  # before this rank leaves the group
                 raise
-            _write_result(result)
+            except StoppedError as stopped:
+                write_json(result_path, {"signal": stopped.signal_number, "hint": stopped.hint})
+                raise
+            if group.rank == 0:
+                write_json(result_path, result)
     except LostProcessError:
-        return 0 if rank and result_path.exists() else 1
-    except (HeedfulError, StoppedError, SystemExit):  # SystemExit: rank 0 has failed
-        return 0
+        return 0 if result_path.exists() else 1  # the other rank has failed with an error, or is really lost
+    except HeedfulError as error:
+        _write_error(error, result_path)
+    except (StoppedError, SystemExit):  # SystemExit: rank 0 has failed
+        pass
     return 0
+
+
+def _write_error(error: "HeedfulError", path: Path) -> None:
+    """Return the error to the launcher, unless another rank has."""
+    from heedful.files import write_json
+
+    if not path.exists():
+        write_json(path, {"problem": error.problem, "hint": error.hint})
 
 
 def _fit(
@@ -79,7 +88,7 @@ def _fit(
         fit_rank(group, prepared, folder, config, report, clock_start)
         return {}
     # A killed launcher's ranks exit soon, but not at once.
-    with lock_folder(folder / "checkpoints", wait=True), raise_on_signal("nothing is lost"):
+    with lock_folder(folder / "checkpoints", wait=True), raise_on_signal(""):
         fit_rank(group, prepared, folder, config, report, clock_start)
     return {"finished": True}
 
@@ -100,22 +109,6 @@ def _measure(
     batch_schedule = BatchSchedule(prepared, folder, Reporter(quiet=True))
     replica = new_replica(batch_schedule, model, new_optimizer(model, batch_schedule.settings), group)
     return measure_speeds(replica, precisions)
-
-
-def _write_result(result: dict[str, Any]) -> None:
-    """Rank 0 returns a result to the launcher; it does so before it leaves the group."""
-    from heedful.files import write_json
-
-    if os.environ["RANK"] == "0":
-        write_json(Path(os.environ[LAUNCH_FOLDER_VARIABLE]) / RESULT_FILE, result)
-
-
-def _exit_with_launcher() -> None:
-    """Exit when the launcher has ended, or only its ``launch``."""
-    launcher, folder = int(os.environ[LAUNCHER_VARIABLE]), Path(os.environ[LAUNCH_FOLDER_VARIABLE])
-    while folder.is_dir() and (os.name != "posix" or os.getppid() == launcher):
-        time.sleep(POLL_SECONDS)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -318,7 +318,7 @@ def run_training(
             compute = choose_compute_config(trainer, group, threads, report, processes)
             if compute.processes > 1:
                 report.info(f"training in {compute}")
-            trainer.start(compute)
+            trainer.start(threads)
             if compute.processes == 1:
                 trainer.fit(compute)
             else:
@@ -352,19 +352,16 @@ def _fit_in_processes(
         group.share({"compute": compute.model_dump()})
         fit_rank(group, prepared, folder, compute, report, start_time)
         return
-    quiet, last_update = "quiet" if report.quiet else "", -1
+    quiet = "quiet" if report.quiet else ""
     while True:
-        update = int(list_checkpoints(folder / "checkpoints")[-1].name)
+        newest = list_checkpoints(folder / "checkpoints")[-1]
         try:
             launch(compute.processes, "fit", folder.absolute(), compute.model_dump_json(), repr(start_time), quiet)
             return
         except LostProcessError:
-            if update == last_update:  # no checkpoint since the first loss
+            if list_checkpoints(folder / "checkpoints")[-1] == newest:
                 raise
-            last_update = update
-        except StoppedError as stopped:
-            hint = stopped.hint or f"update {update:,} is saved; resume with: heedful train --resume {folder.parent}"
-            raise StoppedError(stopped.signal_number, hint) from None
+            start_time = time.monotonic()  # the time before is in the checkpoint
 
 
 def fit_rank(
@@ -397,6 +394,10 @@ def _explain_interruptions(folder: Path) -> Iterator[None]:
     try:
         with raise_on_signal(f"nothing is lost; {command}"):
             yield
+    except StoppedError as stopped:
+        checkpoints = list_checkpoints(folder / "training" / "checkpoints")
+        status = f"update {int(checkpoints[-1].name):,} is saved" if checkpoints else "nothing is lost"
+        raise StoppedError(stopped.signal_number, stopped.hint or f"{status}; {command}") from None
     except (DiskError, OSError) as error:
         if isinstance(error, OSError) and error.errno not in UNWRITABLE_ERRNOS:
             raise

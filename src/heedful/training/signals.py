@@ -24,7 +24,7 @@ BLOCKED_GRACE_SECONDS = 3.0
 def collect_signals(*, ignore_repeats: bool = False) -> Iterator[list[int]]:
     """Collect signals, to be handled between updates; a second one interrupts at once.
 
-    ``ignore_repeats`` is for torchrun, under which Ctrl-C arrives twice: from terminal and launcher.
+    ``ignore_repeats`` is for torchrun, which may send several to its ranks.
     """
     received: list[int] = []
 

@@ -129,10 +129,10 @@ class LossSums(NamedTuple):
 
 
 class UpdateResult(NamedTuple):
-    """Result of an update, or of its gradient only."""
+    """Result of an update."""
 
-    sums: LossSums = LossSums(0.0, 0)
-    loss: float = float("nan")
+    sums: LossSums
+    loss: float
     """Per token; NaN if no step was taken."""
 
 

@@ -17,12 +17,9 @@ from heedful.config import Config
 from heedful.devices import use_threads
 from heedful.errors import DiskError, HeedfulError, StoppedError
 from heedful.files import wrap_write_errors
-from heedful.model_folder import WEIGHTS_FILE, named_parameters
 from heedful.models.base import Model
 from heedful.progress import SECONDS, Reporter, format_count
 from heedful.training.checkpoint import (
-    OPTIMIZER_FILE,
-    CheckpointWriter,
     TrainerState,
     ValidationPoint,
     find_latest_checkpoint,
@@ -30,6 +27,7 @@ from heedful.training.checkpoint import (
     load_checkpoint,
     prune_checkpoints,
     remove_partial_files,
+    save_checkpoint,
     save_snapshot,
     snapshot_updates,
 )
@@ -135,21 +133,21 @@ class Trainer:
         validated_updates = {point.update for point in self.state.validations}
         return [path for path in list_checkpoints(self.checkpoint_folder) if int(path.name) in validated_updates]
 
-    def start(self, compute: ComputeConfig) -> None:
+    def start(self, threads: int) -> None:
         """In one process, before the first update: save a checkpoint, in fine-tuning after a validation.
 
-        A validation that a signal interrupted is repeated.
+        A validation that a signal interrupted is repeated. ``threads`` are those of the machine.
         """
         is_new, replica = not list_checkpoints(self.checkpoint_folder), Replica(*self._replica_arguments)
         if is_new and self._is_snapshot_due(-1.0):
-            save_snapshot(self.folder, self.model, 0, self.report)
+            save_snapshot(self.folder, replica.gather_weights(), 0, self.report)
         if self.state.validation_due or (is_new and self.is_finetuning):
-            self._validate(self.model, compute)
+            self._validate(self.model, threads)
             self._save_checkpoint(replica)
         elif is_new:
             self._save_checkpoint(replica)
         if self._signals:
-            raise StoppedError(self._signals[0], self._resume_hint())
+            raise self._stop(self._signals[0])
 
     def fit(self, compute: ComputeConfig) -> None:
         """Train until the planned end, early stopping, or a signal, which raises StoppedError.
@@ -162,15 +160,13 @@ class Trainer:
         replica = new_replica(*self._replica_arguments, self.group)
         self.optimizer = replica.optimizer
         self.metrics_log.start_interval()
-        repeats_expected = self.group.size > 1  # from terminal and launcher
-        with use_threads(compute.threads), collect_signals(ignore_repeats=repeats_expected) as self._signals:
+        with use_threads(compute.threads), collect_signals(ignore_repeats=self.group.size > 1) as self._signals:
             try:
                 self._train(replica, compute)
             except LostProcessError:
                 if not self._signals:
                     raise
-                # The signal went to all ranks: the others have exited.
-                raise StoppedError(self._signals[0], self._resume_hint()) from None
+                raise self._stop(self._signals[0]) from None  # the signal went to all ranks: the others have exited
 
     @property
     def _replica_arguments(self) -> tuple[BatchSchedule, Model, torch.optim.Optimizer]:
@@ -194,13 +190,13 @@ class Trainer:
                     case "validate":
                         model = replica.gather_model()
                         if model is not None:
-                            self._validate(model, compute)
+                            self._validate(model, compute.threads * self.group.local_size)
                             forecast_text = self._format_forecast()
                     case "save":
                         self._save_checkpoint(replica)
                     case "stop":
                         self._save_checkpoint(replica)
-                        raise StoppedError(decision["signal"], self._resume_hint())
+                        raise self._stop(decision["signal"])
                     case "finish":
                         return
 
@@ -233,9 +229,7 @@ class Trainer:
 
     def _run_update(self, replica: Replica, precision: str, learning_rate: float) -> None:
         update, previous_progress = self.state.update + 1, self.progress
-        self.group.others_wait = False
         result = replica.update(update, precision, learning_rate)
-        self.group.others_wait = True
         self.state.update = update
         self.progress = max(previous_progress, self.budget.progress(update))  # validations change the time that is left
         self._count_failures(result)
@@ -266,6 +260,8 @@ class Trainer:
         failures.nonfinite_updates += 1
         failures.nonfinite_in_a_row += 1
         if failures.nonfinite_in_a_row > self.config.max_nonfinite_updates:
+            if not is_main:
+                raise SystemExit(1)
             raise HeedfulError(
                 "training diverged: non-finite loss or gradient in "
                 f"{format_count(failures.nonfinite_in_a_row, 'update')} in a row",
@@ -277,12 +273,12 @@ class Trainer:
                 f"update {update:,} is skipped: non-finite loss or gradient ({failures.nonfinite_updates:,} so far)"
             )
 
-    def _validate(self, model: Model, compute: ComputeConfig) -> None:
+    def _validate(self, model: Model, threads: int) -> None:
         """Validate, while other ranks wait; a signal interrupts it, and resuming starts with it."""
         self.metrics_log.write(self.state.update)  # before: validation is not training time
         state, start_time, bleu_sentences = self.state, time.monotonic(), self.config.bleu_sentences
         try:
-            with use_threads(compute.threads * self.group.local_size), raise_on_signal(""):
+            with use_threads(threads), raise_on_signal(""):
                 if self._signals:  # received after the update
                     raise StoppedError(self._signals[0])
                 if self.is_finetuning and not state.update:
@@ -307,9 +303,9 @@ class Trainer:
 
     def _save_snapshot(self, replica: Replica) -> None:
         self._snapshot_due = False
-        model = replica.gather_model()
-        if model is not None:
-            save_snapshot(self.folder, model, self.state.update, self.report)
+        weights = replica.gather_weights()
+        if self.group.rank == 0:
+            save_snapshot(self.folder, weights, self.state.update, self.report)
 
     def _save_checkpoint(self, replica: Replica) -> None:
         """Write a checkpoint and delete old ones: keep the newest validated ones, the best and the last two.
@@ -318,7 +314,7 @@ class Trainer:
         """
         if self.group.rank:
             replica.gather_moments()
-            replica.gather_model()
+            replica.gather_weights()
             return
         state, start_time = self.state, time.monotonic()
         self.metrics_log.write(state.update)
@@ -326,12 +322,7 @@ class Trainer:
         state.clock.training_seconds = self.metrics_log.total_seconds
         self.budget.save_clock()
         try:
-            with CheckpointWriter(self.checkpoint_folder, state.update) as writer:
-                writer.write(OPTIMIZER_FILE, replica.gather_moments())
-                model = replica.gather_model()
-                assert model is not None
-                writer.write(WEIGHTS_FILE, named_parameters(model))
-                writer.commit(state)
+            save_checkpoint(self.checkpoint_folder, replica.gather_weights, replica.gather_moments, state)
         except DiskError as error:
             if not state.update or self.is_finished or not self.checkpoint_folder.is_dir():
                 raise
@@ -349,12 +340,15 @@ class Trainer:
         pause = max(60 * self.config.checkpoint_minutes, MIN_TRAINING_PER_SAVE * (now - start_time))
         self._next_save_time, self._save_error = now + pause, None
 
-    def _resume_hint(self) -> str:
+    def _stop(self, signal_number: int) -> BaseException:
+        """The error that ends this rank after a signal; rank 0 says what is saved."""
+        if self.group.rank:
+            return SystemExit(128 + signal_number)
         command = f"resume with: heedful train --resume {self.folder.parent}"
+        saved = f"update {int(list_checkpoints(self.checkpoint_folder)[-1].name):,} is saved"
         if self._save_error is None:
-            return f"update {self.state.update:,} is saved; {command}"
-        last_update = int(list_checkpoints(self.checkpoint_folder)[-1].name)
-        return f"{self._save_error.problem}: only update {last_update:,} is saved; free disk space and {command}"
+            return StoppedError(signal_number, f"{saved}; {command}")
+        return StoppedError(signal_number, f"{self._save_error.problem}: only {saved}; free disk space and {command}")
 
     def _is_snapshot_due(self, previous_progress: float) -> bool:
         previous_step, step = previous_progress * self._snapshot_scale, self.progress * self._snapshot_scale
