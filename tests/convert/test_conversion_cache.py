@@ -136,12 +136,51 @@ def test_open_conversion_cache_of_another_user_is_not_used(
     assert problem == f"{cache_path} belongs to another user"
 
 
-def test_open_conversion_link_to_another_folder_is_not_used(model: Path, cache_path: Path, tmp_path: Path) -> None:
+def test_open_conversion_link_to_private_folder_is_followed(model: Path, cache_path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "elsewhere" / ".other").mkdir()
     cache_path.parent.mkdir()
     cache_path.symlink_to(tmp_path / "elsewhere")
-    assert convert(model)[1]
-    assert not list((tmp_path / "elsewhere").iterdir())
+    conversion, problem = convert(model)
+    assert (conversion.parent, problem) == (tmp_path / "elsewhere", "")
+    assert conversions(cache_path) == {conversion.name, ".other"}  # only conversions are deleted
+    (tmp_path / "elsewhere").chmod(0o770)
+    assert convert(model)[1] == f"other users can write to {tmp_path / 'elsewhere'}"
+
+
+@pytest.mark.parametrize(("mode", "is_safe"), [(0o770, False), (0o707, False), (0o1777, True), (0o755, True)])
+def test_open_conversion_parent_writable_by_others_is_used_if_sticky(
+    model: Path, cache_path: Path, tmp_path: Path, mode: int, is_safe: bool
+) -> None:
+    """Whoever can write to a parent could replace the cache."""
+    shared = tmp_path / "cache"
+    shared.mkdir()
+    shared.chmod(mode)
+    assert convert(model)[1] == ("" if is_safe else f"other users can write to {shared}")
+
+
+@pytest.mark.parametrize(("owner", "is_safe"), [(0, True), (os.geteuid() + 1, False)])
+def test_open_conversion_parent_of_another_user_is_used_if_of_root(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, is_safe: bool
+) -> None:
+    shared, get_status = tmp_path / "cache", Path.stat
+
+    def change_owner(path: Path, **options: bool) -> os.stat_result:
+        status = get_status(path, **options)
+        return os.stat_result((*status[:4], owner, *status[5:])) if path == shared else status
+
+    monkeypatch.setattr(Path, "stat", change_owner)
+    assert convert(model)[1] == ("" if is_safe else f"{shared} belongs to another user")
+
+
+def test_cache_folder_parents_are_private(model: Path, cache_path: Path) -> None:
+    """Also with the umask of private groups, which would let the group replace the cache."""
+    umask = os.umask(0o002)
+    try:
+        assert convert(model)[1] == ""
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(cache_path.parent.stat().st_mode) == 0o700
 
 
 def test_open_conversion_unwritable_cache_uses_temporary_folder(model: Path, cache_path: Path) -> None:
@@ -167,7 +206,7 @@ def test_open_conversion_evicts_least_recently_used(
     for age, path in enumerate([paths[1], paths[2], paths[0]]):
         os.utime(path, (1e9 - age, 1e9 - age))
     convert(tmp_path / "11")  # used again
-    (cache_path / ".left-by-a-crash").mkdir()
+    (cache_path / f".{paths[0].name}.left-by-a-crash").mkdir()
     size = sum(path.stat().st_size for path in paths[0].iterdir())
     monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 3 * size + size // 2)
     new = convert(model)[0]
