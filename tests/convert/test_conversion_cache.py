@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -199,12 +200,17 @@ def test_open_conversion_user_without_home_uses_temporary_folder(model: Path, mo
     assert convert(model)[1] == "no cache: Could not determine home directory."
 
 
+def set_last_use(path: Path, hours_ago: float) -> None:
+    seconds = time.time() - 3600 * hours_ago
+    os.utime(path, (seconds, seconds))
+
+
 def test_open_conversion_evicts_least_recently_used(
     model: Path, tmp_path: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [convert(save_model(tmp_path / str(seed), seed))[0] for seed in (11, 12, 13)]
-    for age, path in enumerate([paths[1], paths[2], paths[0]]):
-        os.utime(path, (1e9 - age, 1e9 - age))
+    for hours, path in enumerate([paths[1], paths[2], paths[0]], start=2):
+        set_last_use(path, hours)
     convert(tmp_path / "11")  # used again
     (cache_path / f".{paths[0].name}.left-by-a-crash").mkdir()
     size = sum(path.stat().st_size for path in paths[0].iterdir())
@@ -213,8 +219,41 @@ def test_open_conversion_evicts_least_recently_used(
     assert conversions(cache_path) == {new.name, paths[0].name, paths[1].name}
     monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
     assert conversions(cache_path) == {new.name, paths[0].name, paths[1].name}
+    for path in (new, paths[0], paths[1]):
+        set_last_use(path, 2)
     newest = convert(model, "int8")[0]
     assert conversions(cache_path) == {newest.name}
+
+
+def test_open_conversion_used_within_an_hour_is_kept(
+    model: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may be about to load it, and two large models in turn are not converted each time."""
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
+    first = convert(model)[0]
+    set_last_use(first, 0.9)
+    second = convert(model, "int8")[0]
+    assert conversions(cache_path) == {first.name, second.name}
+
+
+def test_open_conversion_in_use_is_kept_from_the_start_of_validation(
+    model: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = convert(model)[0]
+    set_last_use(first, 2)
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
+    is_valid_conversion = cache.is_valid_conversion
+
+    def convert_another(conversion: Path) -> bool:  # as another process would, in the meantime
+        monkeypatch.setattr(cache, "is_valid_conversion", is_valid_conversion)
+        convert(model, "int8")
+        return is_valid_conversion(conversion)
+
+    monkeypatch.setattr(cache, "is_valid_conversion", convert_another)
+    modified = (first / "model.bin").stat().st_mtime_ns
+    assert convert(model)[0] == first
+    assert (first / "model.bin").stat().st_mtime_ns == modified
+    assert len(conversions(cache_path)) == 2
 
 
 @pytest.mark.parametrize(

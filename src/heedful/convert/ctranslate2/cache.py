@@ -12,6 +12,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +30,9 @@ CACHE_VARIABLE = "HEEDFUL_CACHE"
 
 MAX_CACHE_BYTES = 5_000_000_000
 """A new conversion deletes the least recently used ones beyond this size."""
+
+MIN_UNUSED_SECONDS = 3600.0
+"""A conversion used more recently is not deleted: another process may be about to load it."""
 
 CHECKSUMS_FILE = "checksums.json"
 
@@ -82,6 +86,8 @@ def _find_or_create(folder: Path, model_folder: ModelFolder, precision: Precisio
         cache = cache.resolve()  # a link may be replaced after the check
         _check_private(cache)
     conversion = cache / f"{_compute_key(folder, model_folder, precision)}-{precision}"
+    with suppress(OSError):  # missing, or on a read-only disk
+        os.utime(conversion)  # the last use; first, so that no other process deletes it from now on
     if not is_valid_conversion(conversion):
         with lock_folder(cache, wait=True), wrap_write_errors(cache):
             if not is_valid_conversion(conversion):  # another process may have converted the same model
@@ -90,8 +96,6 @@ def _find_or_create(folder: Path, model_folder: ModelFolder, precision: Precisio
                     export_ctranslate2(model_folder, path, precision)
                     write_json(path / CHECKSUMS_FILE, _compute_checksums(path))
                 _evict(cache, conversion)
-    with suppress(OSError):  # a read-only disk
-        os.utime(conversion)  # the last use
     return conversion
 
 
@@ -143,7 +147,8 @@ def _evict(cache: Path, new_conversion: Path) -> None:
     total = _measure_size(new_conversion)
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         total += _measure_size(path)
-        if path.name.startswith(".") or total > MAX_CACHE_BYTES:
+        is_unused = time.time() - path.stat().st_mtime > MIN_UNUSED_SECONDS
+        if path.name.startswith(".") or (total > MAX_CACHE_BYTES and is_unused):
             shutil.rmtree(path, ignore_errors=True)
 
 
