@@ -5,6 +5,7 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -136,12 +137,51 @@ def test_open_conversion_cache_of_another_user_is_not_used(
     assert problem == f"{cache_path} belongs to another user"
 
 
-def test_open_conversion_link_to_another_folder_is_not_used(model: Path, cache_path: Path, tmp_path: Path) -> None:
+def test_open_conversion_link_to_private_folder_is_followed(model: Path, cache_path: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / "elsewhere" / ".other").mkdir()
     cache_path.parent.mkdir()
     cache_path.symlink_to(tmp_path / "elsewhere")
-    assert convert(model)[1]
-    assert not list((tmp_path / "elsewhere").iterdir())
+    conversion, problem = convert(model)
+    assert (conversion.parent, problem) == (tmp_path / "elsewhere", "")
+    assert conversions(cache_path) == {conversion.name, ".other"}  # only conversions are deleted
+    (tmp_path / "elsewhere").chmod(0o770)
+    assert convert(model)[1] == f"other users can write to {tmp_path / 'elsewhere'}"
+
+
+@pytest.mark.parametrize(("mode", "is_safe"), [(0o770, False), (0o707, False), (0o1777, True), (0o755, True)])
+def test_open_conversion_parent_writable_by_others_is_used_if_sticky(
+    model: Path, cache_path: Path, tmp_path: Path, mode: int, is_safe: bool
+) -> None:
+    """Whoever can write to a parent could replace the cache."""
+    shared = tmp_path / "cache"
+    shared.mkdir()
+    shared.chmod(mode)
+    assert convert(model)[1] == ("" if is_safe else f"other users can write to {shared}")
+
+
+@pytest.mark.parametrize(("owner", "is_safe"), [(0, True), (os.geteuid() + 1, False)])
+def test_open_conversion_parent_of_another_user_is_used_if_of_root(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: int, is_safe: bool
+) -> None:
+    shared, get_status = tmp_path / "cache", Path.stat
+
+    def change_owner(path: Path, **options: bool) -> os.stat_result:
+        status = get_status(path, **options)
+        return os.stat_result((*status[:4], owner, *status[5:])) if path == shared else status
+
+    monkeypatch.setattr(Path, "stat", change_owner)
+    assert convert(model)[1] == ("" if is_safe else f"{shared} belongs to another user")
+
+
+def test_cache_folder_parents_are_private(model: Path, cache_path: Path) -> None:
+    """Also with the umask of private groups, which would let the group replace the cache."""
+    umask = os.umask(0o002)
+    try:
+        assert convert(model)[1] == ""
+    finally:
+        os.umask(umask)
+    assert stat.S_IMODE(cache_path.parent.stat().st_mode) == 0o700
 
 
 def test_open_conversion_unwritable_cache_uses_temporary_folder(model: Path, cache_path: Path) -> None:
@@ -160,22 +200,60 @@ def test_open_conversion_user_without_home_uses_temporary_folder(model: Path, mo
     assert convert(model)[1] == "no cache: Could not determine home directory."
 
 
+def set_last_use(path: Path, hours_ago: float) -> None:
+    seconds = time.time() - 3600 * hours_ago
+    os.utime(path, (seconds, seconds))
+
+
 def test_open_conversion_evicts_least_recently_used(
     model: Path, tmp_path: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paths = [convert(save_model(tmp_path / str(seed), seed))[0] for seed in (11, 12, 13)]
-    for age, path in enumerate([paths[1], paths[2], paths[0]]):
-        os.utime(path, (1e9 - age, 1e9 - age))
+    for hours, path in enumerate([paths[1], paths[2], paths[0]], start=2):
+        set_last_use(path, hours)
     convert(tmp_path / "11")  # used again
-    (cache_path / ".left-by-a-crash").mkdir()
+    (cache_path / f".{paths[0].name}.left-by-a-crash").mkdir()
     size = sum(path.stat().st_size for path in paths[0].iterdir())
     monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 3 * size + size // 2)
     new = convert(model)[0]
     assert conversions(cache_path) == {new.name, paths[0].name, paths[1].name}
     monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
     assert conversions(cache_path) == {new.name, paths[0].name, paths[1].name}
+    for path in (new, paths[0], paths[1]):
+        set_last_use(path, 2)
     newest = convert(model, "int8")[0]
     assert conversions(cache_path) == {newest.name}
+
+
+def test_open_conversion_used_within_an_hour_is_kept(
+    model: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process may be about to load it, and two large models in turn are not converted each time."""
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
+    first = convert(model)[0]
+    set_last_use(first, 0.9)
+    second = convert(model, "int8")[0]
+    assert conversions(cache_path) == {first.name, second.name}
+
+
+def test_open_conversion_in_use_is_kept_from_the_start_of_validation(
+    model: Path, cache_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = convert(model)[0]
+    set_last_use(first, 2)
+    monkeypatch.setattr(cache, "MAX_CACHE_BYTES", 1)
+    is_valid_conversion = cache.is_valid_conversion
+
+    def convert_another(conversion: Path) -> bool:  # as another process would, in the meantime
+        monkeypatch.setattr(cache, "is_valid_conversion", is_valid_conversion)
+        convert(model, "int8")
+        return is_valid_conversion(conversion)
+
+    monkeypatch.setattr(cache, "is_valid_conversion", convert_another)
+    modified = (first / "model.bin").stat().st_mtime_ns
+    assert convert(model)[0] == first
+    assert (first / "model.bin").stat().st_mtime_ns == modified
+    assert len(conversions(cache_path)) == 2
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ from uuid import uuid4
 import pytest
 
 from heedful.data.demo_corpus.grammar import generate_pairs
+from heedful.data.formats.lines import count_lines
+from heedful.errors import StoppedError
+from heedful.inference.ray_bulk import _stop_on_signal
 from tests.conftest import run_heedful
 from tests.inference.bulk_processes import (
     RAY_ENGINE,
@@ -136,6 +139,51 @@ def test_ray_signal_stops_cleanly(quick_model: Path, tmp_path: Path, number: sig
     assert "Traceback" not in err
     wait_for_exit(children)
     assert not (tmp_path / "out.txt").exists()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ray_signal_while_joining_resumes(
+    quick_model: Path, tmp_path: Path, number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = write_lines(tmp_path / "in.txt", 5000), tmp_path / "out.txt"
+    args = ["translate", quick_model, "-i", source, *RAY_ENGINE, "-o", output, "--ray", "local", *SHARD]
+    with monkeypatch.context() as context:
+        context.setenv("HEEDFUL_HOLD_JOIN", "1")
+        process = start_bulk(args, hold_after=9)
+    wait_for_shards(tmp_path, 1, process, pattern="out.txt.partial")
+    process.send_signal(number)
+    _, err = process.communicate(timeout=SECONDS)
+    assert process.returncode == status
+    assert f"the translations so far are in {output}.shards; run the same command to resume" in err
+    assert "Traceback" not in err
+    assert {path.name for path in tmp_path.iterdir()} == {"in.txt", "out.txt.shards"}
+    resumed = run_heedful(*args)
+    assert resumed.status == 0, resumed.err
+    assert "resuming: 3 of 3 shards are done" in resumed.err
+    assert count_lines(output) == count_lines(source)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_stop_on_signal_raises_and_restores_handler(number: signal.Signals) -> None:
+    previous_handler = signal.getsignal(signal.SIGTERM)
+
+    def interrupt_work() -> None:
+        with _stop_on_signal("resume"):
+            try:
+                os.kill(os.getpid(), number)
+                time.sleep(SECONDS)
+            finally:
+                if number == signal.SIGTERM:
+                    os.kill(os.getpid(), number)  # a second one does not interrupt the cleanup
+                is_cleaned_up.append(True)
+
+    is_cleaned_up: list[bool] = []
+    with pytest.raises(StoppedError) as raised:
+        interrupt_work()
+    assert (raised.value.signal_number, raised.value.hint) == (number, "resume")
+    assert is_cleaned_up
+    assert signal.getsignal(signal.SIGTERM) == previous_handler
 
 
 @pytest.mark.slow

@@ -74,17 +74,19 @@ def translate_with_ray(options: TranslateOptions, inputs: Sequence[Path], report
     task, gpus_per_worker = _make_task(options, inputs, folder, report)
     folder.mkdir(exist_ok=True)
     with lock_folder(folder):
-        _write_manifest(task, output != folder, report)
-        shards = list(split_into_shards(inputs, task.options.shard_lines))
-        _translate_remaining(task, shards, gpus_per_worker, report)
-        records = [record for shard in shards if (record := read_shard_record(task, shard))]
-        if len(records) < len(shards):
-            raise HeedfulError(
-                f"{len(shards) - len(records):,} of {len(shards):,} shards are corrupt",
-                hint="run the same command to translate them again",
-            )
+        with _stop_on_signal(f"the translations so far are in {folder}; run the same command to resume"):
+            _write_manifest(task, output != folder, report)
+            shards = list(split_into_shards(inputs, task.options.shard_lines))
+            _translate_remaining(task, shards, gpus_per_worker, report)
+            records = [record for shard in shards if (record := read_shard_record(task, shard))]
+            if len(records) < len(shards):
+                raise HeedfulError(
+                    f"{len(shards) - len(records):,} of {len(shards):,} shards are corrupt",
+                    hint="run the same command to translate them again",
+                )
+            if output != folder:
+                _join_shards([task.output_path(shard) for shard in shards], output)
         if output != folder:
-            _join_shards([task.output_path(shard) for shard in shards], output)
             shutil.rmtree(folder)  # with its lock: the next holder starts over
     statistics = sum((record.statistics for record in records), LineStatistics())
     for count, problem, first in (
@@ -196,19 +198,14 @@ def _translate_remaining(task: BulkTask, shards: Sequence[Shard], gpus_per_worke
         if path.stat().st_size > LARGE_GZIP_BYTES and is_gzip(path):
             report.warning(f"{path} is a gzip file: one shard, for one worker; decompress it to use more workers")
     total, lines_left = (sum(shard.line_count for shard in group) for group in (shards, remaining))
-    try:
-        with (
-            ray_session(task.options.ray_address, task.options.workers) as cores,
-            report.task("translating", total, total - lines_left, "lines") as progress,
-        ):
-            workers = min(task.options.workers or cores, cores, len(remaining))
-            report.info(f"{format_count(len(remaining), 'shard')} for {format_count(workers, 'worker')}")
-            for record in translate_shards(task, remaining, workers, gpus_per_worker):
-                progress.advance(shards[record.shard_number].line_count)
-    except KeyboardInterrupt:
-        signal_number = signal.SIGTERM if signal.getsignal(signal.SIGTERM) == signal.SIG_IGN else signal.SIGINT
-        hint = f"the translations so far are in {task.folder}; run the same command to resume"
-        raise StoppedError(signal_number, hint) from None
+    with (
+        ray_session(task.options.ray_address, task.options.workers) as cores,
+        report.task("translating", total, total - lines_left, "lines") as progress,
+    ):
+        workers = min(task.options.workers or cores, cores, len(remaining))
+        report.info(f"{format_count(len(remaining), 'shard')} for {format_count(workers, 'worker')}")
+        for record in translate_shards(task, remaining, workers, gpus_per_worker):
+            progress.advance(shards[record.shard_number].line_count)
     lost_workers = len(list((task.folder / INCOMPLETE_FOLDER).glob("0*")))  # a killed worker leaves its file
     shutil.rmtree(task.folder / INCOMPLETE_FOLDER, ignore_errors=True)
     if lost_workers:
@@ -279,14 +276,15 @@ def ray_session(address: str, cores: int) -> Iterator[int]:
         temporary_folder = tempfile.mkdtemp(prefix="heedful-ray-")
         init_options |= {"num_cpus": cores or None, "include_dashboard": False, "_temp_dir": temporary_folder}
         init_options |= {"object_store_memory": OBJECT_STORE_BYTES}
+    handler = signal.getsignal(signal.SIGTERM)  # Ray replaces it at its start, and resets it at its end
     try:
         cores = _connect(ray, address, init_options)
-        if threading.current_thread() is threading.main_thread():  # only it receives signals
-            signal.signal(signal.SIGTERM, _stop)
+        _handle_sigterm(handler)
         with Path(os.devnull).open("w") as devnull, redirect_stdout(devnull):  # Ray prints about lost workers
             yield cores
     finally:
         ray.shutdown()
+        _handle_sigterm(handler)
         if temporary_folder:
             shutil.rmtree(temporary_folder, ignore_errors=True)
 
@@ -313,10 +311,29 @@ def _connect(ray: Any, address: str, init_options: Mapping[str, Any]) -> int:
         ) from None
 
 
-def _stop(signal_number: int, _: object) -> None:
-    """Stop like Ctrl-C, the only exception that passes through Ray; a second signal is ignored."""
-    signal.signal(signal_number, signal.SIG_IGN)
-    raise KeyboardInterrupt
+@contextmanager
+def _stop_on_signal(hint: str) -> Iterator[None]:
+    """Raise StoppedError for Ctrl-C or SIGTERM in this block; a second SIGTERM is ignored."""
+    received: list[int] = []
+
+    def stop(signal_number: int, _: object) -> None:
+        received.append(signal_number)
+        if len(received) == 1:
+            raise KeyboardInterrupt  # the only exception that passes through Ray
+
+    previous_handler = signal.getsignal(signal.SIGTERM)
+    _handle_sigterm(stop)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise StoppedError(received[0] if received else signal.SIGINT, hint) from None
+    finally:
+        _handle_sigterm(previous_handler)
+
+
+def _handle_sigterm(handler: Any) -> None:
+    if threading.current_thread() is threading.main_thread():  # only it receives signals
+        signal.signal(signal.SIGTERM, handler)
 
 
 @contextmanager

@@ -1,14 +1,18 @@
 """Conversions to CTranslate2, in a cache of the user: a model folder is only read. Needs no PyTorch.
 
 A conversion is named by a digest of all that determines it, so it is never outdated. CTranslate2 does not
-validate its files: they are loaded only from a folder that nobody else can write to, and with valid checksums.
+validate its files: they are loaded only from a folder that nobody else can write to or replace, and with valid
+checksums.
 """
 
 import json
 import os
+import re
 import shutil
+import stat
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,7 +31,13 @@ CACHE_VARIABLE = "HEEDFUL_CACHE"
 MAX_CACHE_BYTES = 5_000_000_000
 """A new conversion deletes the least recently used ones beyond this size."""
 
+MIN_UNUSED_SECONDS = 3600.0
+"""A conversion used more recently is not deleted: another process may be about to load it."""
+
 CHECKSUMS_FILE = "checksums.json"
+
+_CONVERSION_NAME = re.compile(r"\.?[0-9a-f]{32}-")
+"""Also of what an interrupted conversion left; a cache that is a link may contain other folders."""
 
 CONVERSION_VERSION = 4
 """Increment when the conversion changes, so that existing conversions are not used."""
@@ -71,9 +81,13 @@ def cache_folder() -> Path:
 def _find_or_create(folder: Path, model_folder: ModelFolder, precision: Precision) -> Path:
     cache = cache_folder()
     with wrap_write_errors(cache):
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (*reversed(cache.parents), cache):
+            path.mkdir(mode=0o700, exist_ok=True)
+        cache = cache.resolve()  # a link may be replaced after the check
         _check_private(cache)
     conversion = cache / f"{_compute_key(folder, model_folder, precision)}-{precision}"
+    with suppress(OSError):  # missing, or on a read-only disk
+        os.utime(conversion)  # the last use; first, so that no other process deletes it from now on
     if not is_valid_conversion(conversion):
         with lock_folder(cache, wait=True), wrap_write_errors(cache):
             if not is_valid_conversion(conversion):  # another process may have converted the same model
@@ -82,21 +96,26 @@ def _find_or_create(folder: Path, model_folder: ModelFolder, precision: Precisio
                     export_ctranslate2(model_folder, path, precision)
                     write_json(path / CHECKSUMS_FILE, _compute_checksums(path))
                 _evict(cache, conversion)
-    with suppress(OSError):  # a read-only disk
-        os.utime(conversion)  # the last use
     return conversion
 
 
 def _check_private(folder: Path) -> None:
-    """Raise unless only this user can write to a folder. On Windows, folders of users are private by default."""
+    """Raise unless only this user can write to a resolved folder, and only this user and root can replace it.
+
+    On Windows, folders of users are private by default.
+    """
     get_user_id = getattr(os, "geteuid", None)
     if get_user_id is None:
         return
-    status = folder.lstat()
-    if status.st_uid != get_user_id():
-        raise DiskError(f"{folder} belongs to another user")
-    if status.st_mode & 0o022:
-        raise DiskError(f"other users can write to {folder}")
+    for path in (folder, *folder.parents):
+        status = path.stat()
+        owners = {get_user_id()} if path == folder else {get_user_id(), 0}
+        # In a sticky folder (/tmp), others can create files, but not replace ours.
+        is_sticky = path != folder and status.st_mode & stat.S_ISVTX
+        if status.st_uid not in owners:
+            raise DiskError(f"{path} belongs to another user")
+        if status.st_mode & 0o022 and not is_sticky:
+            raise DiskError(f"other users can write to {path}")
 
 
 def _compute_key(folder: Path, model_folder: ModelFolder, precision: Precision) -> str:
@@ -124,11 +143,12 @@ def _compute_checksums(conversion: Path) -> dict[str, str]:
 
 def _evict(cache: Path, new_conversion: Path) -> None:
     """Delete what an interrupted conversion left, and the least recently used ones if the cache is too large."""
-    others = [path for path in cache.iterdir() if path.is_dir() and path != new_conversion]
+    others = [path for path in cache.iterdir() if _CONVERSION_NAME.match(path.name) and path != new_conversion]
     total = _measure_size(new_conversion)
     for path in sorted(others, key=lambda path: path.stat().st_mtime, reverse=True):
         total += _measure_size(path)
-        if path.name.startswith(".") or total > MAX_CACHE_BYTES:
+        is_unused = time.time() - path.stat().st_mtime > MIN_UNUSED_SECONDS
+        if path.name.startswith(".") or (total > MAX_CACHE_BYTES and is_unused):
             shutil.rmtree(path, ignore_errors=True)
 
 

@@ -3,7 +3,7 @@
 import { formatNumber, h } from "heedful/parts/dom.js";
 
 /** A number, a word, or "-inf" (JSON has no infinity). @typedef {number | string} Cell */
-/** @typedef {{title: string, rows: string[], columns: string[], cells: Cell[][], foot: {row: string, cells: Cell[]}[]}} Table */
+/** @typedef {{title: string, rows: string[], columns: string[], cells: Cell[][], footer: {row: string, cells: Cell[]}[]}} Table */
 /** @typedef {"q" | "k" | "v" | "o" | ""} Letter */
 
 /**
