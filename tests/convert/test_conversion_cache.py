@@ -149,14 +149,21 @@ def test_open_conversion_link_to_private_folder_is_followed(model: Path, cache_p
     assert convert(model)[1] == f"other users can write to {tmp_path / 'elsewhere'}"
 
 
-@pytest.mark.parametrize(("mode", "is_safe"), [(0o770, False), (0o707, False), (0o1777, True), (0o755, True)])
+@pytest.mark.parametrize(
+    ("mode", "group", "is_safe"),
+    [
+        *((0o770, os.getegid(), True), (0o770, os.getegid() + 1, False)),
+        *((0o707, os.getegid(), False), (0o1777, os.getegid(), True), (0o755, os.getegid(), True)),
+    ],
+)
 def test_open_conversion_parent_writable_by_others_is_used_if_sticky(
-    model: Path, cache_path: Path, tmp_path: Path, mode: int, is_safe: bool
+    model: Path, cache_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, group: int, is_safe: bool
 ) -> None:
-    """Whoever can write to a parent could replace the cache."""
+    """Whoever can write to a parent could replace the cache; the user's own group is trusted."""
     shared = tmp_path / "cache"
     shared.mkdir()
     shared.chmod(mode)
+    monkeypatch.setattr(os, "getegid", lambda: group)
     assert convert(model)[1] == ("" if is_safe else f"other users can write to {shared}")
 
 

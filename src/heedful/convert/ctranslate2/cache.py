@@ -104,8 +104,8 @@ def _check_private(folder: Path) -> None:
 
     On Windows, folders of users are private by default.
     """
-    get_user_id = getattr(os, "geteuid", None)
-    if get_user_id is None:
+    get_user_id, get_group_id = getattr(os, "geteuid", None), getattr(os, "getegid", None)
+    if get_user_id is None or get_group_id is None:
         return
     for path in (folder, *folder.parents):
         status = path.stat()
@@ -114,7 +114,9 @@ def _check_private(folder: Path) -> None:
         is_sticky = path != folder and status.st_mode & stat.S_ISVTX
         if status.st_uid not in owners:
             raise DiskError(f"{path} belongs to another user")
-        if status.st_mode & 0o022 and not is_sticky:
+        # The user's own group usually has no other members; with umask 002 it can write to ~/.cache.
+        writable = 0o002 if path != folder and status.st_gid == get_group_id() else 0o022
+        if status.st_mode & writable and not is_sticky:
             raise DiskError(f"other users can write to {path}")
 
 
