@@ -267,3 +267,9 @@ def test_load_corrupt_tokenizer_raises(folder: Path) -> None:
     path = folder / "tokenizer.json"
     path.write_bytes(path.read_bytes()[:200])
     get_load_hint(folder, "tokenizer")
+
+
+def test_save_gives_all_files_the_same_mode(tmp_path: Path) -> None:
+    """Another user who can read config.json can read the weights."""
+    new_model_folder().save(tmp_path / "model")
+    assert len({path.stat().st_mode for path in (tmp_path / "model").iterdir()}) == 1

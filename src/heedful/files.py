@@ -130,8 +130,10 @@ def read_json(path: Path, hint: str) -> dict[str, Any]:
     """Read a JSON object; ``hint`` says what to do if it is corrupt."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise HeedfulError(f"cannot read {path}: {error}", hint=hint) from None
+    except OSError as error:
+        raise HeedfulError(f"cannot read {path}: {error.strerror}", hint=hint) from None
+    except (ValueError, RecursionError) as error:
+        raise HeedfulError(f"{path} is corrupt: {error}", hint=hint) from None
     if not isinstance(value, dict):
         raise HeedfulError(f"{path} is corrupt: not a JSON object", hint=hint)
     return value

@@ -426,7 +426,10 @@ def write_tensors(path: Path, tensors: "Mapping[str, Tensor]", metadata: dict[st
     partial = path.with_name(path.name + ".partial")
     with wrap_write_errors(path):
         try:
+            with partial.open("wb"):
+                mode = partial.stat().st_mode
             save_file({name: tensor.cpu() for name, tensor in tensors.items()}, partial, metadata)
+            partial.chmod(mode)  # save_file writes a new file that only the user can read
             with partial.open("rb+") as file:
                 os.fsync(file.fileno())
             partial.replace(path)

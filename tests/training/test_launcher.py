@@ -147,13 +147,13 @@ def test_rank_without_pairs_has_no_gradient(run: Path) -> None:
     assert compute_part(trainer, 1, "float32", sentences, sentences + 1) == (0.0, 0, 0)
 
 
-LOCAL_RUN = ("--processes", "2", "--set", "training.max_updates=60", "--set", "training.validate_every=20")
+LOCAL_RUN = ("--processes", "3", "--set", "training.max_updates=60", "--set", "training.validate_every=20")
 
 
 @pytest.fixture(scope="module")
-def two_process_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model trained in two processes, without interruption."""
-    folder = tmp_path_factory.mktemp("two") / "model"
+def local_model(grammar_pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model trained in three processes, without interruption: sums of three depend on their order."""
+    folder = tmp_path_factory.mktemp("local") / "model"
     assert run_heedful(*quick_train_args(grammar_pairs, folder), *LOCAL_RUN).status == 0
     return folder
 
@@ -168,7 +168,7 @@ def find_ranks(pid: int) -> list[int]:
 
 
 def hold(grammar_pairs: Path, folder: Path, update: int, *options: str) -> tuple["subprocess.Popen[str]", Path]:
-    """Start a training in two processes that waits after an update; without its hold file, it continues."""
+    """Start a training in three processes that waits after an update; without its hold file, it continues."""
     hold_file = folder.with_name("hold")
     hold_file.write_text(str(update))
     args = [*quick_train_args(grammar_pairs, folder), *LOCAL_RUN, *options]
@@ -176,7 +176,7 @@ def hold(grammar_pairs: Path, folder: Path, update: int, *options: str) -> tuple
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_lost_rank_resumes_bit_exactly(grammar_pairs: Path, two_process_model: Path, tmp_path: Path, rank: int) -> None:
+def test_lost_rank_resumes_bit_exactly(grammar_pairs: Path, local_model: Path, tmp_path: Path, rank: int) -> None:
     process, hold_file = hold(grammar_pairs, tmp_path / "model", 30)
     wait_for_update(tmp_path / "model", 30, process)
     ranks = find_ranks(process.pid)
@@ -186,12 +186,12 @@ def test_lost_rank_resumes_bit_exactly(grammar_pairs: Path, two_process_model: P
     assert process.returncode == 0, output
     assert output.count("lost a training process; restarting all from update 20 (1 of 3)") == 1
     assert "Traceback" not in output
-    assert weights(tmp_path / "model") == weights(two_process_model)
+    assert weights(tmp_path / "model") == weights(local_model)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_stops_ranks_and_resumes_bit_exactly(
-    grammar_pairs: Path, two_process_model: Path, tmp_path: Path, sent: signal.Signals
+    grammar_pairs: Path, local_model: Path, tmp_path: Path, sent: signal.Signals
 ) -> None:
     """Also: precision and processes are stored, so --resume needs no options."""
     folder = tmp_path / "model"
@@ -209,16 +209,16 @@ def test_signal_stops_ranks_and_resumes_bit_exactly(
     result = run_heedful("train", "--resume", folder)
     assert result.status == 0, result.err
     compute = ComputeConfig.from_settings(json.loads((folder / "training" / AUTOTUNE_FILE).read_text()))
-    assert compute.processes == 2
-    assert weights(folder) == weights(two_process_model)
+    assert compute.processes == 3
+    assert weights(folder) == weights(local_model)
 
 
-def test_killed_command_leaves_no_ranks(grammar_pairs: Path, two_process_model: Path, tmp_path: Path) -> None:
+def test_killed_command_leaves_no_ranks(grammar_pairs: Path, local_model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     process, _ = hold(grammar_pairs, folder, 30)
     wait_for_update(folder, 30, process)
     ranks = find_ranks(process.pid)
-    assert len(ranks) == 2
+    assert len(ranks) == 3
     process.kill()
     process.communicate()
     deadline = time.monotonic() + 120
@@ -227,7 +227,7 @@ def test_killed_command_leaves_no_ranks(grammar_pairs: Path, two_process_model: 
         time.sleep(0.1)
     result = run_heedful("train", "--resume", folder)
     assert result.status == 0, result.err
-    assert weights(folder) == weights(two_process_model)
+    assert weights(folder) == weights(local_model)
 
 
 def test_signal_while_ranks_start_stops_at_once(grammar_pairs: Path, tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ class LostProcessError(ResumableError):
         line = (str(error).splitlines() or [type(error).__name__])[0]
         reason = re.sub(r"^\[[^]]*\] *", "", line).split(". ")[0]  # gloo starts with a source location
         return cls(
-            f"lost a process of the group: {reason}", hint="torchrun restarts the group, up to --max-restarts times"
+            f"lost a process of the group: {reason}",
+            hint="repeat the command to resume from the last checkpoint; torchrun --max-restarts does so by itself",
         )
 
 
@@ -250,6 +251,9 @@ class DDPReplica(Replica):
         with group.collective():
             # Sends the weights of rank 0 to all ranks.
             self.reduction = DistributedDataParallel(_GradientReduction(model), gradient_as_bucket_view=True)
+            # DDP rearranges its buckets at the second call, and rounds differently then; updates must all be alike.
+            for _ in range(2):
+                self.reduction().backward()
             if group.share({"moments": bool(optimizer.state)})["moments"]:
                 for parameter in model.parameters():
                     state = optimizer.state[parameter]
